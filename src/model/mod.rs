@@ -1,0 +1,26 @@
+//! The data model of tiered storage: identities, segment metadata, states, and what a copy wrote.
+//!
+//! Names and meanings are those of Apache Kafka's `org.apache.kafka.server.log.remote.storage`
+//! package (KIP-405). Everything here is plain data: nothing does I/O, and nothing panics on a
+//! value that another broker wrote.
+
+mod ids;
+mod op_kind;
+mod partition_delete;
+mod progress;
+mod receipt;
+mod segment;
+mod segment_data;
+mod state;
+
+pub use ids::{LeaderEpoch, RemoteLogSegmentId, TopicIdPartition, random_kafka_uuid};
+pub use op_kind::OpKind;
+pub use partition_delete::{RemotePartitionDeleteMetadata, RemotePartitionDeleteState};
+pub use progress::{CopyPhase, CopyProgress, CopySnapshot};
+pub use receipt::{CopiedObject, CopyReceipt};
+pub use segment::{
+    CustomMetadata, RemoteLogSegmentDetails, RemoteLogSegmentMetadata,
+    RemoteLogSegmentMetadataUpdate,
+};
+pub use segment_data::{IndexType, LOG_FILE_SUFFIX, LogSegmentData};
+pub use state::RemoteLogSegmentState;

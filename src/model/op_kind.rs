@@ -1,0 +1,91 @@
+//! The names of operations, as they stand in spans, metric labels and errors.
+
+use std::fmt;
+
+/// What is being done: a segment operation, or one request to a store below it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum OpKind {
+    /// Copies a closed segment and its indexes to the remote tier.
+    CopySegment,
+    /// Fetches a range of a segment's log bytes.
+    FetchSegment,
+    /// Fetches one index of a segment whole.
+    FetchIndex,
+    /// Deletes every object of a segment.
+    DeleteSegment,
+    /// One ranged or whole GET.
+    Get,
+    /// One HEAD.
+    Head,
+    /// One unconditional PUT.
+    Put,
+    /// One create of a key that must not exist yet, its outcome resolved.
+    Create,
+    /// The start of a multipart upload.
+    StartUpload,
+    /// One part of a multipart upload.
+    PutPart,
+    /// The request that makes a multipart upload visible.
+    CompleteUpload,
+    /// The request that gives a multipart upload up.
+    AbortUpload,
+    /// One DELETE.
+    Delete,
+    /// One listing.
+    List,
+}
+
+impl OpKind {
+    /// Every operation and request, segment operations first.
+    pub const ALL: [Self; 14] = [
+        Self::CopySegment,
+        Self::FetchSegment,
+        Self::FetchIndex,
+        Self::DeleteSegment,
+        Self::Get,
+        Self::Head,
+        Self::Put,
+        Self::Create,
+        Self::StartUpload,
+        Self::PutPart,
+        Self::CompleteUpload,
+        Self::AbortUpload,
+        Self::Delete,
+        Self::List,
+    ];
+
+    /// The stable name, used as a metric label and as a span field.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::CopySegment => "copy_segment",
+            Self::FetchSegment => "fetch_segment",
+            Self::FetchIndex => "fetch_index",
+            Self::DeleteSegment => "delete_segment",
+            Self::Get => "get",
+            Self::Head => "head",
+            Self::Put => "put",
+            Self::Create => "create",
+            Self::StartUpload => "start_upload",
+            Self::PutPart => "put_part",
+            Self::CompleteUpload => "complete_upload",
+            Self::AbortUpload => "abort_upload",
+            Self::Delete => "delete",
+            Self::List => "list",
+        }
+    }
+
+    /// Whether this request changes the store. Reads and writes have permits of their own.
+    pub const fn is_write(self) -> bool {
+        !matches!(
+            self,
+            Self::FetchSegment | Self::FetchIndex | Self::Get | Self::Head | Self::List
+        )
+    }
+}
+
+impl fmt::Display for OpKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
