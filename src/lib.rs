@@ -2,6 +2,7 @@
 
 pub mod error;
 pub mod model;
+pub mod ops;
 
 pub use error::{ErrorKind, RemoteStorageError, WormError};
 pub use model::{
@@ -10,3 +11,4 @@ pub use model::{
     RemoteLogSegmentMetadataUpdate, RemoteLogSegmentState, RemotePartitionDeleteMetadata,
     RemotePartitionDeleteState, TopicIdPartition,
 };
+pub use ops::{CopySegment, DeleteSegment, FetchIndex, FetchSegment, OpService, StorageOp};

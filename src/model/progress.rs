@@ -69,6 +69,13 @@ pub struct CopyProgress {
     state: Arc<Mutex<CopySnapshot>>,
 }
 
+impl PartialEq for CopyProgress {
+    /// Two values are equal when they watch the same copy.
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.state, &other.state)
+    }
+}
+
 impl CopyProgress {
     /// Progress of a copy that has not begun.
     pub fn new() -> Self {
@@ -80,8 +87,8 @@ impl CopyProgress {
         self.state.lock().clone()
     }
 
-    /// Changes the state in one step.
-    pub(crate) fn update(&self, change: impl FnOnce(&mut CopySnapshot)) {
+    /// Changes the state in one step; for services that copy.
+    pub fn update(&self, change: impl FnOnce(&mut CopySnapshot)) {
         change(&mut self.state.lock());
     }
 }

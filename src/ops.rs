@@ -1,0 +1,504 @@
+//! Requests to the remote tier, and the types of their answers, on two floors.
+//!
+//! *Segment operations* ([`CopySegment`], [`FetchSegment`], [`FetchIndex`], [`DeleteSegment`]) are
+//! what callers use. *Store requests* ([`Get`], [`Put`], [`PutPart`], …) are single requests to a
+//! store; retry, timeout and permits wrap these, so a failed part is repeated and never a whole
+//! copy, and nothing above has to know which store is below.
+//!
+//! Each request is a type, answered by a typed [`Service`]. Layers are written once for every
+//! [`StorageOp`], or only for the one that they concern.
+
+mod activity;
+
+use std::future::Future;
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use object_store::path::Path;
+use object_store::{ObjectMeta, PutPayload};
+use tower::Service;
+use tower::util::BoxCloneSyncService;
+
+pub use activity::Activity;
+
+use crate::error::RemoteStorageError;
+use crate::model::{
+    CopyProgress, CopyReceipt, IndexType, LogSegmentData, OpKind, RemoteLogSegmentMetadata,
+};
+
+/// A request to the remote tier, and the type of its answer.
+///
+/// A request names bytes (paths, ranges, shared buffers) and never holds a stream, so a clone is
+/// cheap and can always be replayed. Repeating a request has no further effect.
+pub trait StorageOp: Clone + Send + Sync + 'static {
+    /// What a successful call returns.
+    type Output: Send + 'static;
+
+    /// Name of the operation in spans, metrics and errors.
+    const KIND: OpKind;
+
+    /// The segment concerned, where there is one.
+    fn segment(&self) -> Option<&Arc<RemoteLogSegmentMetadata>>;
+
+    /// The object concerned; empty for an operation on a whole segment.
+    fn key(&self) -> &str {
+        Default::default()
+    }
+
+    /// The part of an upload, counted from 1.
+    fn part(&self) -> Option<u32> {
+        None
+    }
+
+    /// Which attempt this is, counted from 1.
+    fn attempt(&self) -> u32 {
+        1
+    }
+
+    /// Makes this the request of the next attempt.
+    fn next_attempt(&mut self) {}
+
+    /// How far the operation has come, for operations that tell.
+    fn progress(&self) -> Option<&CopyProgress> {
+        None
+    }
+
+    /// Bytes of object content that this request and its answer moved.
+    fn bytes_moved(&self, output: &Self::Output) -> u64;
+}
+
+/// A service that answers `Op`: the one bound that layers and backends write.
+pub trait OpService<Op: StorageOp>:
+    Service<
+        Op,
+        Response = Op::Output,
+        Error = RemoteStorageError,
+        Future: Future<Output = Result<Op::Output, RemoteStorageError>> + Send + 'static,
+    > + Clone
+    + Send
+    + Sync
+    + 'static
+{
+}
+
+impl<Op, S> OpService<Op> for S
+where
+    Op: StorageOp,
+    S: Service<Op, Response = Op::Output, Error = RemoteStorageError>
+        + Clone
+        + Send
+        + Sync
+        + 'static,
+    S::Future: Send + 'static,
+{
+}
+
+/// The response future of a service that awaits work of its own.
+pub type OpFuture<Op> = BoxFuture<'static, Result<<Op as StorageOp>::Output, RemoteStorageError>>;
+
+/// One operation's finished stack, with its type erased.
+pub type OpStack<Op> = BoxCloneSyncService<Op, <Op as StorageOp>::Output, RemoteStorageError>;
+
+// ---------------------------------------------------------------------------------------------
+// Segment operations
+
+/// Copies a closed segment and its indexes to the remote tier.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CopySegment {
+    /// The segment, in state `CopySegmentStarted`.
+    pub metadata: Arc<RemoteLogSegmentMetadata>,
+    /// The local files to copy.
+    pub data: Arc<LogSegmentData>,
+    /// Where the copy is; keep a clone to watch it.
+    pub progress: CopyProgress,
+}
+
+impl CopySegment {
+    /// Asks for a copy of these files as this segment.
+    pub fn new(
+        metadata: impl Into<Arc<RemoteLogSegmentMetadata>>,
+        data: impl Into<Arc<LogSegmentData>>,
+    ) -> Self {
+        Self {
+            metadata: metadata.into(),
+            data: data.into(),
+            progress: CopyProgress::new(),
+        }
+    }
+}
+
+impl StorageOp for CopySegment {
+    type Output = CopyReceipt;
+    const KIND: OpKind = OpKind::CopySegment;
+
+    fn segment(&self) -> Option<&Arc<RemoteLogSegmentMetadata>> {
+        Some(&self.metadata)
+    }
+
+    fn progress(&self) -> Option<&CopyProgress> {
+        Some(&self.progress)
+    }
+
+    fn bytes_moved(&self, receipt: &CopyReceipt) -> u64 {
+        receipt.size_bytes()
+    }
+}
+
+/// Fetches a range of a segment's log bytes.
+///
+/// The range is clamped to the object's real length, whatever the metadata says of its size. A
+/// start at the length answers no bytes; a start beyond it is an error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FetchSegment {
+    /// The segment.
+    pub metadata: Arc<RemoteLogSegmentMetadata>,
+    /// First byte position in the `.log`, inclusive.
+    pub start_position: u32,
+    /// Last byte position, **inclusive**, as in Kafka's interface; `None` reads to the end.
+    pub end_position: Option<u32>,
+}
+
+impl FetchSegment {
+    /// Asks for the bytes `start_position..=end_position`, or from the start position to the end.
+    pub fn new(
+        metadata: impl Into<Arc<RemoteLogSegmentMetadata>>,
+        start_position: u32,
+        end_position: Option<u32>,
+    ) -> Self {
+        Self {
+            metadata: metadata.into(),
+            start_position,
+            end_position,
+        }
+    }
+}
+
+impl StorageOp for FetchSegment {
+    type Output = Bytes;
+    const KIND: OpKind = OpKind::FetchSegment;
+
+    fn segment(&self) -> Option<&Arc<RemoteLogSegmentMetadata>> {
+        Some(&self.metadata)
+    }
+
+    fn bytes_moved(&self, bytes: &Bytes) -> u64 {
+        bytes.len() as u64
+    }
+}
+
+/// Fetches one index of a segment whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FetchIndex {
+    /// The segment.
+    pub metadata: Arc<RemoteLogSegmentMetadata>,
+    /// Which index.
+    pub index: IndexType,
+}
+
+impl FetchIndex {
+    /// Asks for this index of this segment.
+    pub fn new(metadata: impl Into<Arc<RemoteLogSegmentMetadata>>, index: IndexType) -> Self {
+        Self {
+            metadata: metadata.into(),
+            index,
+        }
+    }
+}
+
+impl StorageOp for FetchIndex {
+    type Output = Bytes;
+    const KIND: OpKind = OpKind::FetchIndex;
+
+    fn segment(&self) -> Option<&Arc<RemoteLogSegmentMetadata>> {
+        Some(&self.metadata)
+    }
+
+    fn bytes_moved(&self, bytes: &Bytes) -> u64 {
+        bytes.len() as u64
+    }
+}
+
+/// Deletes every object of a segment. Objects that are not there are no error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeleteSegment {
+    /// The segment.
+    pub metadata: Arc<RemoteLogSegmentMetadata>,
+}
+
+impl DeleteSegment {
+    /// Asks for the deletion of this segment's objects.
+    pub fn new(metadata: impl Into<Arc<RemoteLogSegmentMetadata>>) -> Self {
+        Self {
+            metadata: metadata.into(),
+        }
+    }
+}
+
+impl StorageOp for DeleteSegment {
+    type Output = ();
+    const KIND: OpKind = OpKind::DeleteSegment;
+
+    fn segment(&self) -> Option<&Arc<RemoteLogSegmentMetadata>> {
+        Some(&self.metadata)
+    }
+
+    fn bytes_moved(&self, (): &()) -> u64 {
+        0
+    }
+}
+
+// ---------------------------------------------------------------------------------------------
+// Store requests
+
+/// The object that a store request is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreTarget {
+    /// The object's whole key, or the prefix of a listing.
+    pub key: Arc<Path>,
+    /// The segment that the object belongs to, where it is known: errors and spans name it.
+    pub segment: Option<Arc<RemoteLogSegmentMetadata>>,
+    /// Which attempt this is, counted from 1.
+    pub attempt: u32,
+}
+
+impl StoreTarget {
+    /// An object that belongs to no known segment.
+    pub fn object(key: Path) -> Self {
+        Self {
+            key: Arc::new(key),
+            segment: None,
+            attempt: 1,
+        }
+    }
+
+    /// An object of this segment.
+    pub fn of_segment(key: Path, segment: Arc<RemoteLogSegmentMetadata>) -> Self {
+        Self {
+            key: Arc::new(key),
+            segment: Some(segment),
+            attempt: 1,
+        }
+    }
+}
+
+/// Which bytes of an object a [`Get`] asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ByteRange {
+    /// All of them, in a request without a range.
+    Whole,
+    /// From this position to the end.
+    From(u64),
+    /// Half open: the end is exclusive. Never empty.
+    Bounded(Range<u64>),
+}
+
+/// One GET. The answer is exactly the asked bytes, clamped at the object's end, or an error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Get {
+    /// The object.
+    pub target: StoreTarget,
+    /// Its bytes.
+    pub range: ByteRange,
+}
+
+/// The answer to a [`Get`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fetched {
+    /// The bytes, as the store handed them over.
+    pub bytes: Bytes,
+    /// The object's whole length in bytes, as the store announced it; `None` where it did not.
+    pub object_size: Option<u64>,
+}
+
+/// One HEAD. The answer is `None` when there is no such object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// The object.
+    pub target: StoreTarget,
+}
+
+/// One PUT, which replaces what stands under the key.
+#[derive(Clone, Debug)]
+pub struct Put {
+    /// The object.
+    pub target: StoreTarget,
+    /// Its bytes, in shared buffers.
+    pub payload: PutPayload,
+}
+
+/// What a store said of a finished write.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// The entity tag, quotes included.
+    pub e_tag: Option<String>,
+    /// The version id, in a bucket with versions.
+    pub version_id: Option<String>,
+    /// Whether the store guaranteed that nothing stood under the key before.
+    pub create_precondition: bool,
+}
+
+/// One create: these bytes under this key, once.
+///
+/// The outcome is always known when this answers: either these very bytes now stand under the key
+/// (written by this request, or by an earlier attempt whose answer was lost), or the error says
+/// that other bytes do.
+#[derive(Clone, Debug)]
+pub struct Create {
+    /// The object.
+    pub target: StoreTarget,
+    /// Its bytes, in shared buffers.
+    pub payload: PutPayload,
+    /// SHA-256 of the bytes: how a read-back tells the own success from a foreign object.
+    pub sha256: [u8; 32],
+}
+
+/// The start of a multipart upload. The answer is the upload's id.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StartUpload {
+    /// The object.
+    pub target: StoreTarget,
+}
+
+/// The id that a store gave a multipart upload.
+pub type UploadId = Arc<str>;
+
+/// One part of a multipart upload. A repeated part replaces itself.
+#[derive(Clone, Debug)]
+pub struct PutPart {
+    /// The object.
+    pub target: StoreTarget,
+    /// The upload.
+    pub upload: UploadId,
+    /// The part's number, counted from 1.
+    pub number: u32,
+    /// Where the part begins in the object, in bytes.
+    pub offset: u64,
+    /// Its bytes, in shared buffers.
+    pub payload: PutPayload,
+}
+
+/// What a store calls an uploaded part.
+pub type PartTag = Arc<str>;
+
+/// How a finished upload meets what stands under its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteMode {
+    /// Replaces it.
+    Overwrite,
+    /// Fails with [`ObjectExists`](RemoteStorageError::ObjectExists).
+    Create,
+}
+
+/// The request that makes a multipart upload visible.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CompleteUpload {
+    /// The object.
+    pub target: StoreTarget,
+    /// The upload.
+    pub upload: UploadId,
+    /// Every part, in order.
+    pub parts: Arc<[PartTag]>,
+    /// Whether an object may be replaced.
+    pub mode: WriteMode,
+}
+
+/// The request that gives a multipart upload up. One that is already gone is no error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AbortUpload {
+    /// The object.
+    pub target: StoreTarget,
+    /// The upload.
+    pub upload: UploadId,
+}
+
+/// One DELETE. An object that is not there is no error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Delete {
+    /// The object.
+    pub target: StoreTarget,
+}
+
+/// One listing of what stands directly below a prefix.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct List {
+    /// The prefix; the root path lists the whole store's first level.
+    pub target: StoreTarget,
+}
+
+/// The answer to a [`List`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listing {
+    /// The objects directly below the prefix, by key.
+    pub objects: Vec<ObjectMeta>,
+    /// The "directories" directly below the prefix.
+    pub prefixes: Vec<Path>,
+}
+
+/// One listing of the multipart uploads below a prefix that were neither completed nor aborted.
+///
+/// The answer is `None` where the store cannot list them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListUploads {
+    /// The prefix.
+    pub target: StoreTarget,
+}
+
+/// A multipart upload that was neither completed nor aborted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenUpload {
+    /// The key that it would have become.
+    pub key: Path,
+    /// Its id.
+    pub upload: UploadId,
+}
+
+macro_rules! store_requests {
+    ($($request:ident => $kind:ident, $output:ty, part: |$request_part:ident| $part:expr, bytes: |$this:ident, $answer:ident| $bytes:expr;)*) => {$(
+        impl StorageOp for $request {
+            type Output = $output;
+            const KIND: OpKind = OpKind::$kind;
+
+            fn segment(&self) -> Option<&Arc<RemoteLogSegmentMetadata>> {
+                self.target.segment.as_ref()
+            }
+
+            fn key(&self) -> &str {
+                self.target.key.as_ref().as_ref()
+            }
+
+            fn part(&self) -> Option<u32> {
+                let $request_part = self;
+                $part
+            }
+
+            fn attempt(&self) -> u32 {
+                self.target.attempt
+            }
+
+            fn next_attempt(&mut self) {
+                self.target.attempt += 1;
+            }
+
+            fn bytes_moved(&self, output: &$output) -> u64 {
+                let ($this, $answer) = (self, output);
+                $bytes
+            }
+        }
+    )*};
+}
+
+store_requests! {
+    Get => Get, Fetched, part: |_this| None, bytes: |_this, answer| answer.bytes.len() as u64;
+    Head => Head, Option<ObjectMeta>, part: |_this| None, bytes: |_this, _answer| 0;
+    Put => Put, Written, part: |_this| None, bytes: |this, _answer| this.payload.content_length() as u64;
+    Create => Create, Written, part: |_this| None, bytes: |this, _answer| this.payload.content_length() as u64;
+    StartUpload => StartUpload, UploadId, part: |_this| None, bytes: |_this, _answer| 0;
+    PutPart => PutPart, PartTag, part: |this| Some(this.number), bytes: |this, _answer| this.payload.content_length() as u64;
+    CompleteUpload => CompleteUpload, Written, part: |_this| None, bytes: |_this, _answer| 0;
+    AbortUpload => AbortUpload, (), part: |_this| None, bytes: |_this, _answer| 0;
+    Delete => Delete, (), part: |_this| None, bytes: |_this, _answer| 0;
+    List => List, Listing, part: |_this| None, bytes: |_this, _answer| 0;
+    ListUploads => List, Option<Vec<OpenUpload>>, part: |_this| None, bytes: |_this, _answer| 0;
+}

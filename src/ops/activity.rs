@@ -1,0 +1,73 @@
+//! Signs of life of a store request whose body is on its way.
+//!
+//! A long body is not a hung request: the timeout of an attempt limits silence, not length. The
+//! timeout layer runs the attempt inside [`Activity::scope`]; whatever moves the body's bytes
+//! marks the activity that it finds there.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+tokio::task_local! {
+    static CURRENT: Activity;
+}
+
+/// When bytes of a request or of its answer last moved. Clones share the value.
+#[derive(Clone, Debug)]
+pub struct Activity {
+    last: Arc<Mutex<Instant>>,
+}
+
+impl Activity {
+    /// An activity whose last sign of life is now.
+    pub fn start() -> Self {
+        Self {
+            last: Arc::new(Mutex::new(Instant::now())),
+        }
+    }
+
+    /// The activity of the attempt that the current task makes, if it makes one.
+    ///
+    /// Take it before handing a body to another task: that task cannot find it.
+    pub fn current() -> Option<Self> {
+        CURRENT.try_with(Clone::clone).ok()
+    }
+
+    /// Runs `attempt` so that [`Activity::current`] finds this activity in it.
+    pub fn scope<F: Future>(&self, attempt: F) -> impl Future<Output = F::Output> + use<F> {
+        CURRENT.scope(self.clone(), attempt)
+    }
+
+    /// Records that bytes moved.
+    pub fn mark(&self) {
+        *self.last.lock() = Instant::now();
+    }
+
+    /// When bytes last moved, or when the attempt began.
+    pub fn last(&self) -> Instant {
+        *self.last.lock()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_mark_made_inside_the_scope_is_seen_outside_it() {
+        let activity = Activity::start();
+        let begun = activity.last();
+        activity
+            .scope(async {
+                tokio::time::advance(Duration::from_secs(3)).await;
+                Activity::current().expect("inside the scope").mark();
+            })
+            .await;
+        assert_eq!(activity.last() - begun, Duration::from_secs(3));
+        assert!(Activity::current().is_none());
+    }
+}
