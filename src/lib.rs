@@ -1,10 +1,15 @@
 //! Kafka tiered storage (KIP-405).
 
 pub mod error;
+pub mod layout;
 pub mod model;
 pub mod ops;
 
 pub use error::{ErrorKind, RemoteStorageError, WormError};
+pub use layout::{
+    PartitionDirName, SegmentFileName, decode_kafka_uuid, kafka_uuid, parse_partition_dir_name,
+    parse_segment_file_name, partition_dir_name, segment_file_name,
+};
 pub use model::{
     CustomMetadata, IndexType, LOG_FILE_SUFFIX, LeaderEpoch, LogSegmentData,
     RemoteLogSegmentDetails, RemoteLogSegmentId, RemoteLogSegmentMetadata,

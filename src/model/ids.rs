@@ -4,6 +4,7 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 
 use base64::Engine as _;
+use base64::display::Base64Display;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -69,7 +70,7 @@ impl fmt::Display for TopicIdPartition {
             "{}-{} (topic id {})",
             self.topic,
             self.partition,
-            text(self.topic_id)
+            kafka_text(&self.topic_id)
         )
     }
 }
@@ -104,7 +105,13 @@ impl RemoteLogSegmentId {
 impl fmt::Display for RemoteLogSegmentId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let tp = &self.topic_id_partition;
-        write!(f, "{} of {}-{}", text(self.id), tp.topic, tp.partition)
+        write!(
+            f,
+            "{} of {}-{}",
+            kafka_text(&self.id),
+            tp.topic,
+            tp.partition
+        )
     }
 }
 
@@ -116,20 +123,43 @@ pub fn random_kafka_uuid() -> Uuid {
     loop {
         let id = Uuid::new_v4();
         // Version 4 sets a bit that 0 and 1 lack, so only the text needs a look.
-        if !text(id).starts_with('-') {
+        if !kafka_uuid(id).starts_with('-') {
             return id;
         }
     }
 }
 
-/// Kafka's text of an id; `layout::kafka_uuid` is its public form.
-pub(crate) fn text(id: Uuid) -> String {
-    URL_SAFE_NO_PAD.encode(id.as_bytes())
+/// Length of Kafka's text of an id.
+pub(crate) const KAFKA_UUID_LEN: usize = 22;
+
+/// Apache Kafka's text of an id: URL-safe Base64 without padding, always 22 characters.
+///
+/// It is the text of Kafka's `Uuid.toString`, and stands in file names, keys and messages.
+pub fn kafka_uuid(id: Uuid) -> String {
+    kafka_text(&id).to_string()
+}
+
+/// The id with this [`kafka_uuid`]; `None` for any other text.
+///
+/// An id has one text here, so one key: padding, other alphabets and non-zero trailing bits are
+/// refused, some of which Kafka's `Uuid.fromString` accepts.
+pub fn decode_kafka_uuid(text: &str) -> Option<Uuid> {
+    // The buffer's size is what refuses a longer text: nothing is allocated for it.
+    let mut bytes = [0; 18];
+    let length = URL_SAFE_NO_PAD.decode_slice(text, &mut bytes).ok()?;
+    Uuid::from_slice(&bytes[..length]).ok()
+}
+
+/// [`kafka_uuid`] without an allocation, for a text that is built of several.
+pub(crate) fn kafka_text(id: &Uuid) -> impl fmt::Display + '_ {
+    Base64Display::new(id.as_bytes(), &URL_SAFE_NO_PAD)
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
+
+    use proptest::prelude::*;
 
     use super::*;
 
@@ -160,7 +190,84 @@ mod tests {
         for _ in 0..2_000 {
             let id = random_kafka_uuid();
             assert_eq!(id.get_version_num(), 4);
-            assert!(!text(id).starts_with('-'), "{id}");
+            assert!(!kafka_uuid(id).starts_with('-'), "{id}");
+        }
+    }
+
+    #[test]
+    fn ids_have_kafkas_text() {
+        for (id, text) in [
+            (0, "AAAAAAAAAAAAAAAAAAAAAA"),
+            (1, "AAAAAAAAAAAAAAAAAAAAAQ"),
+            (0x0a, "AAAAAAAAAAAAAAAAAAAACg"),
+            (0x1e, "AAAAAAAAAAAAAAAAAAAAHg"),
+            (0xfe, "AAAAAAAAAAAAAAAAAAAA_g"),
+            (
+                0x2d68_2b32_656b_4f46_bfff_b6b8_49ab_2e3c,
+                "LWgrMmVrT0a__7a4SasuPA",
+            ),
+            (u128::MAX, "_____________________w"),
+            (0xf8 << 120, "-AAAAAAAAAAAAAAAAAAAAA"),
+            (
+                0x0123_4567_89ab_cdef_0123_4567_89ab_cdef,
+                "ASNFZ4mrze8BI0VniavN7w",
+            ),
+            (
+                0xf47a_c10b_58cc_4372_a567_0e02_b2c3_d479,
+                "9HrBC1jMQ3KlZw4CssPUeQ",
+            ),
+            (
+                0x6c2a_97f5_4fbe_4bee_94f1_750c_f482_36e5,
+                "bCqX9U--S-6U8XUM9II25Q",
+            ),
+            (
+                0x87de_7ab2_8133_4f38_bd6b_e34e_43e0_ef28,
+                "h956soEzTzi9a-NOQ-DvKA",
+            ),
+        ] {
+            let id = Uuid::from_u128(id);
+            assert_eq!(kafka_uuid(id), text);
+            assert_eq!(decode_kafka_uuid(text), Some(id), "{text}");
+        }
+    }
+
+    #[test]
+    fn other_texts_are_no_id() {
+        for text in [
+            "",
+            "A",
+            "AAAA",
+            "AAAAAAAAAAAAAAAAAAAAAQAA",
+            "AAAAAAAAAAAAAAAAAAAAAQA",
+            "AAAAAAAAAAAAAAAAAAAAAR",
+            "AAAAAAAAAAAAAAAAAAAAAQ==",
+            "+AAAAAAAAAAAAAAAAAAAAA",
+            "/AAAAAAAAAAAAAAAAAAAAA",
+            "AAAAAAAAAAAAAAAAAAAA+g",
+            "AAAAAAAAAAAAAAAAAAAA/g",
+            "AAAAAAAAAAAAAAAAAAAAé",
+            "AAAAAAAAAAAAAAAAAAAAA ",
+            "00000000-0000-0000-0000-000000000001",
+        ] {
+            assert_eq!(decode_kafka_uuid(text), None, "{text:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_rendered_id_is_parsed_back(id in any::<u128>()) {
+            let id = Uuid::from_u128(id);
+            let text = kafka_uuid(id);
+            prop_assert_eq!(text.len(), KAFKA_UUID_LEN);
+            prop_assert!(text.ends_with(['A', 'Q', 'g', 'w']));
+            prop_assert_eq!(decode_kafka_uuid(&text), Some(id));
+        }
+
+        #[test]
+        fn an_id_has_no_second_text(text in "[A-Za-z0-9_-]{22}") {
+            if let Some(id) = decode_kafka_uuid(&text) {
+                prop_assert_eq!(kafka_uuid(id), text);
+            }
         }
     }
 }

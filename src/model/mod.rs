@@ -13,7 +13,11 @@ mod segment;
 mod segment_data;
 mod state;
 
-pub use ids::{LeaderEpoch, RemoteLogSegmentId, TopicIdPartition, random_kafka_uuid};
+pub(crate) use ids::{KAFKA_UUID_LEN, kafka_text};
+pub use ids::{
+    LeaderEpoch, RemoteLogSegmentId, TopicIdPartition, decode_kafka_uuid, kafka_uuid,
+    random_kafka_uuid,
+};
 pub use op_kind::OpKind;
 pub use partition_delete::{RemotePartitionDeleteMetadata, RemotePartitionDeleteState};
 pub use progress::{CopyPhase, CopyProgress, CopySnapshot};
