@@ -1,5 +1,6 @@
 //! Kafka tiered storage (KIP-405).
 
+pub mod backends;
 pub mod error;
 pub mod layout;
 pub mod model;

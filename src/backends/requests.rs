@@ -1,0 +1,125 @@
+//! The store requests with their attempt layers on, as segment operations use them.
+
+use std::sync::Arc;
+
+use tower::{Layer, ServiceExt};
+
+use super::{Store, StoreClient};
+use crate::error::RemoteStorageError;
+use crate::ops::{
+    AbortUpload, CompleteUpload, Create, Delete, Get, Head, List, ListUploads, OpService, OpStack,
+    Put, PutPart, StartUpload, StorageOp,
+};
+
+/// Every store request, each a finished stack. A clone is one reference.
+#[derive(Clone)]
+pub struct StoreRequests {
+    stacks: Arc<Stacks>,
+}
+
+struct Stacks {
+    client: Arc<dyn StoreClient>,
+    get: OpStack<Get>,
+    head: OpStack<Head>,
+    put: OpStack<Put>,
+    create: OpStack<Create>,
+    start_upload: OpStack<StartUpload>,
+    put_part: OpStack<PutPart>,
+    complete_upload: OpStack<CompleteUpload>,
+    abort_upload: OpStack<AbortUpload>,
+    delete: OpStack<Delete>,
+    list: OpStack<List>,
+    list_uploads: OpStack<ListUploads>,
+}
+
+impl StoreRequests {
+    /// Wraps each request to `client` in `layer`, the attempt layers.
+    pub fn new<L>(client: Arc<dyn StoreClient>, layer: &L) -> Self
+    where
+        L: Layer<Store>,
+        L::Service: OpService<Get>
+            + OpService<Head>
+            + OpService<Put>
+            + OpService<Create>
+            + OpService<StartUpload>
+            + OpService<PutPart>
+            + OpService<CompleteUpload>
+            + OpService<AbortUpload>
+            + OpService<Delete>
+            + OpService<List>
+            + OpService<ListUploads>,
+    {
+        let store = Store::new(Arc::clone(&client));
+        let service = || layer.layer(store.clone());
+        Self {
+            stacks: Arc::new(Stacks {
+                get: OpStack::new(service()),
+                head: OpStack::new(service()),
+                put: OpStack::new(service()),
+                create: OpStack::new(service()),
+                start_upload: OpStack::new(service()),
+                put_part: OpStack::new(service()),
+                complete_upload: OpStack::new(service()),
+                abort_upload: OpStack::new(service()),
+                delete: OpStack::new(service()),
+                list: OpStack::new(service()),
+                list_uploads: OpStack::new(service()),
+                client,
+            }),
+        }
+    }
+
+    /// The store below the layers.
+    pub fn client(&self) -> &Arc<dyn StoreClient> {
+        &self.stacks.client
+    }
+
+    /// Sends one request, repeated as the layers see fit.
+    pub async fn send<R: StoreRequest>(&self, request: R) -> Result<R::Output, RemoteStorageError> {
+        R::stack(self).clone().oneshot(request).await
+    }
+}
+
+impl std::fmt::Debug for StoreRequests {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StoreRequests")
+            .field("client", &self.stacks.client)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A request that [`StoreRequests::send`] has a stack for.
+pub trait StoreRequest: StorageOp + sealed::Sealed {
+    #[doc(hidden)]
+    fn stack(requests: &StoreRequests) -> &OpStack<Self>;
+}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+macro_rules! stacks {
+    ($($request:ident => $field:ident,)*) => {$(
+        impl sealed::Sealed for $request {}
+
+        impl StoreRequest for $request {
+            fn stack(requests: &StoreRequests) -> &OpStack<Self> {
+                &requests.stacks.$field
+            }
+        }
+    )*};
+}
+
+stacks! {
+    Get => get,
+    Head => head,
+    Put => put,
+    Create => create,
+    StartUpload => start_upload,
+    PutPart => put_part,
+    CompleteUpload => complete_upload,
+    AbortUpload => abort_upload,
+    Delete => delete,
+    List => list,
+    ListUploads => list_uploads,
+}
