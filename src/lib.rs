@@ -5,6 +5,7 @@ pub mod error;
 pub mod layout;
 pub mod model;
 pub mod ops;
+pub mod spi;
 
 pub use error::{ErrorKind, RemoteStorageError, WormError};
 pub use layout::{
@@ -18,3 +19,4 @@ pub use model::{
     RemotePartitionDeleteState, TopicIdPartition,
 };
 pub use ops::{CopySegment, DeleteSegment, FetchIndex, FetchSegment, OpService, StorageOp};
+pub use spi::{RemoteLogMetadataManager, RemoteStorageManager};
