@@ -2,12 +2,14 @@
 
 pub mod backends;
 pub mod error;
+pub mod index;
 pub mod layout;
 pub mod model;
 pub mod ops;
 pub mod spi;
 
 pub use error::{ErrorKind, RemoteStorageError, WormError};
+pub use index::{LogOffset, RecordBatch, TimestampMs, corrupt_log};
 pub use layout::{
     PartitionDirName, SegmentFileName, decode_kafka_uuid, kafka_uuid, parse_partition_dir_name,
     parse_segment_file_name, partition_dir_name, segment_file_name,

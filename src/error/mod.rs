@@ -135,6 +135,14 @@ pub enum RemoteStorageError {
         /// What is wrong with the answer.
         reason: String,
     },
+    /// The records of one batch decompress to more than the caller allows.
+    #[error("records of {size} bytes or more are over the limit of {limit}: raise it to read them")]
+    RecordTooLarge {
+        /// How many bytes they have at least; decompression stopped there.
+        size: usize,
+        /// The limit in bytes.
+        limit: usize,
+    },
     /// The metadata partition is assigned here but not caught up; this is no answer about the
     /// segment.
     #[error("metadata partition {partition} has not caught up: try again later")]
@@ -271,7 +279,8 @@ impl RemoteStorageError {
             Self::InvalidAdd { .. }
             | Self::InvalidSegmentTransition { .. }
             | Self::InvalidPartitionDeleteTransition { .. }
-            | Self::InvalidArgument(_) => ErrorKind::Invalid,
+            | Self::InvalidArgument(_)
+            | Self::RecordTooLarge { .. } => ErrorKind::Invalid,
             Self::ObjectExists { .. } | Self::PreconditionFailed { .. } => ErrorKind::Conflict,
             Self::Worm(error) => error.kind(),
             Self::Backend { transient, .. } => {
