@@ -1,0 +1,139 @@
+//! Uploads through a client that is known only as an `ObjectStore`.
+//!
+//! Such an upload numbers its parts by the order in which they are begun, so a part that arrives
+//! early waits for the ones before it. Parts of one copy are sent in their order and permits are
+//! fair, so the wait is for a part that is already on its way.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use object_store::{Error as StoreError, MultipartUpload, PutPayload, PutResult, UploadPart};
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+use uuid::Uuid;
+
+use crate::ops::{PartTag, PutPart, UploadId};
+
+/// The open uploads of one client.
+#[derive(Debug, Default)]
+pub(super) struct OpaqueUploads {
+    uploads: Mutex<HashMap<UploadId, Arc<Mutex<OpaqueUpload>>>>,
+}
+
+#[derive(Debug)]
+struct OpaqueUpload {
+    upload: Box<dyn MultipartUpload>,
+    /// The number of the part to begin next.
+    next: u32,
+    /// Parts that arrived before their turn.
+    early: BTreeMap<u32, EarlyPart>,
+}
+
+#[derive(Debug)]
+struct EarlyPart {
+    payload: PutPayload,
+    begun: oneshot::Sender<UploadPart>,
+}
+
+impl OpaqueUpload {
+    /// Begins every part whose turn it is.
+    fn begin_due(&mut self) {
+        while let Some(part) = self.early.remove(&self.next) {
+            self.next += 1;
+            // If nobody waits for it any more, the upload is being given up.
+            let _ = part.begun.send(self.upload.put_part(part.payload));
+        }
+    }
+}
+
+impl OpaqueUploads {
+    /// Takes an upload in, and gives it an id.
+    pub(super) fn add(&self, upload: Box<dyn MultipartUpload>) -> UploadId {
+        let id = UploadId::from(Uuid::new_v4().to_string());
+        let upload = OpaqueUpload {
+            upload,
+            next: 1,
+            early: BTreeMap::new(),
+        };
+        self.uploads
+            .lock()
+            .insert(Arc::clone(&id), Arc::new(Mutex::new(upload)));
+        id
+    }
+
+    /// Sends one part, when those before it have been begun.
+    pub(super) async fn put_part(&self, request: &PutPart) -> Result<PartTag, StoreError> {
+        let upload = {
+            let uploads = self.uploads.lock();
+            let upload = uploads.get(&request.upload);
+            upload.cloned().ok_or_else(|| unknown(&request.upload))?
+        };
+        let (begun, waits) = oneshot::channel();
+        {
+            let mut upload = upload.lock();
+            if request.number < upload.next {
+                return Err(StoreError::NotSupported {
+                    source: format!("part {} cannot be sent again", request.number).into(),
+                });
+            }
+            let part = EarlyPart {
+                payload: request.payload.clone(),
+                begun,
+            };
+            upload.early.insert(request.number, part);
+            upload.begin_due();
+        }
+        drop(upload);
+        waits.await.map_err(|_| unknown(&request.upload))?.await?;
+        Ok(PartTag::from(request.number.to_string()))
+    }
+
+    /// Makes the upload visible.
+    pub(super) async fn complete(&self, id: &UploadId) -> Result<PutResult, StoreError> {
+        self.take(id)?.complete().await
+    }
+
+    /// Gives the upload up. One that is not known (any more) is not found.
+    pub(super) async fn abort(&self, id: &UploadId) -> Result<(), StoreError> {
+        self.take(id)?.abort().await
+    }
+
+    fn take(&self, id: &UploadId) -> Result<Box<dyn MultipartUpload>, StoreError> {
+        let upload = self.uploads.lock().remove(id);
+        let upload = upload.ok_or_else(|| unknown(id))?;
+        Ok(std::mem::replace(&mut upload.lock().upload, Box::new(Taken)))
+    }
+}
+
+fn unknown(id: &UploadId) -> StoreError {
+    StoreError::NotFound {
+        path: id.to_string(),
+        source: "there is no such upload".into(),
+    }
+}
+
+/// Stands in for an upload that was completed or aborted while a part of it was still waiting.
+#[derive(Debug)]
+struct Taken;
+
+#[async_trait::async_trait]
+impl MultipartUpload for Taken {
+    fn put_part(&mut self, _: PutPayload) -> UploadPart {
+        Box::pin(std::future::ready(Err(gone())))
+    }
+
+    async fn complete(&mut self) -> Result<PutResult, StoreError> {
+        Err(gone())
+    }
+
+    async fn abort(&mut self) -> Result<(), StoreError> {
+        Err(gone())
+    }
+}
+
+fn gone() -> StoreError {
+    StoreError::NotFound {
+        path: String::new(),
+        source: "the upload has ended".into(),
+    }
+}
