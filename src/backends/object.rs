@@ -25,11 +25,11 @@ use super::StoreClient;
 use super::create;
 use super::opaque_uploads::OpaqueUploads;
 use crate::error::{RemoteStorageError, StoreCall};
-use crate::layout::LOG_FILE_SUFFIX;
+use crate::model::LOG_FILE_SUFFIX;
 use crate::ops::{
     AbortUpload, Activity, ByteRange, CompleteUpload, Create, Delete, Fetched, Get, Head, List,
     ListUploads, Listing, OpFuture, OpenUpload, PartTag, Put, PutPart, StartUpload, StorageOp,
-    WriteMode, Written,
+    UploadId, WriteMode, Written,
 };
 
 /// Lists a store's open uploads below a prefix.
@@ -141,7 +141,10 @@ impl ObjectStoreClient {
 
     fn multipart(&self) -> Option<Arc<dyn MultipartStore>> {
         let handles = self.handles.load();
-        handles.multipart.as_ref().map(|MultipartHandle(store)| Arc::clone(store))
+        handles
+            .multipart
+            .as_ref()
+            .map(|MultipartHandle(store)| Arc::clone(store))
     }
 
     fn attributes(&self, key: &Path) -> Attributes {
@@ -273,12 +276,12 @@ impl StoreClient for ObjectStoreClient {
                 attributes: self.attributes(key),
                 ..PutMultipartOptions::default()
             };
-            let started = match self.multipart() {
-                Some(store) => store.create_multipart_opts(key, options).await.map(Into::into),
-                None => {
-                    let upload = self.object().put_multipart_opts(key, options).await;
-                    upload.map(|upload| self.opaque_uploads.add(upload))
-                }
+            let started = if let Some(store) = self.multipart() {
+                let started = store.create_multipart_opts(key, options).await;
+                started.map(UploadId::from)
+            } else {
+                let started = self.object().put_multipart_opts(key, options).await;
+                started.map(|upload| self.opaque_uploads.add(upload))
             };
             started.map_err(|error| self.failed(&request, error))
         })
@@ -394,7 +397,7 @@ impl ObjectStoreClient {
         const WRONG_RANGE: [&str; 3] = [
             "Received non-partial response when range requested",
             "Content-Range header not present in partial response",
-            "Requested range ",
+            "Requested ",
         ];
         if !matches!(error, StoreError::Generic { .. }) {
             return self.failed(request, error);

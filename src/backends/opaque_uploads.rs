@@ -15,12 +15,11 @@ use uuid::Uuid;
 use crate::ops::{PartTag, PutPart, UploadId};
 
 /// The open uploads of one client.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct OpaqueUploads {
     uploads: Mutex<HashMap<UploadId, Arc<Mutex<OpaqueUpload>>>>,
 }
 
-#[derive(Debug)]
 struct OpaqueUpload {
     upload: Box<dyn MultipartUpload>,
     /// The number of the part to begin next.
@@ -29,7 +28,6 @@ struct OpaqueUpload {
     early: BTreeMap<u32, EarlyPart>,
 }
 
-#[derive(Debug)]
 struct EarlyPart {
     payload: PutPayload,
     begun: oneshot::Sender<UploadPart>,
@@ -101,7 +99,10 @@ impl OpaqueUploads {
     fn take(&self, id: &UploadId) -> Result<Box<dyn MultipartUpload>, StoreError> {
         let upload = self.uploads.lock().remove(id);
         let upload = upload.ok_or_else(|| unknown(id))?;
-        Ok(std::mem::replace(&mut upload.lock().upload, Box::new(Taken)))
+        Ok(std::mem::replace(
+            &mut upload.lock().upload,
+            Box::new(Taken),
+        ))
     }
 }
 
