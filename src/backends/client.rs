@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 use tower::Service;
 
 use crate::error::RemoteStorageError;
+use crate::model::RemoteLogSegmentMetadata;
 use crate::ops::{
     AbortUpload, CompleteUpload, Create, Delete, Get, Head, List, ListUploads, OpFuture, Put,
     PutPart, StartUpload,
@@ -60,18 +61,14 @@ pub trait StoreClient: fmt::Debug + Send + Sync + 'static {
     /// Lists uploads that were neither completed nor aborted.
     fn list_uploads(self: Arc<Self>, request: ListUploads) -> OpFuture<ListUploads>;
 
-    /// Whether this store can hold a directory of this name.
+    /// Whether this store can hold the segment at all, before anything is written.
     ///
     /// # Errors
     ///
-    /// [`InvalidArgument`](RemoteStorageError::InvalidArgument) when it cannot.
-    fn check_directory_name(&self, _name: &str) -> Result<(), RemoteStorageError> {
+    /// [`InvalidArgument`](RemoteStorageError::InvalidArgument) when it cannot: a file system
+    /// limits the length of names.
+    fn check_segment(&self, _segment: &RemoteLogSegmentMetadata) -> Result<(), RemoteStorageError> {
         Ok(())
-    }
-
-    /// Whether the parts of an upload must be begun in their order.
-    fn parts_in_order(&self) -> bool {
-        false
     }
 }
 

@@ -4,11 +4,19 @@
 //! The operations above know nothing of which store is below.
 
 mod client;
+mod copier;
 mod create;
+mod deleter;
+mod fetcher;
 mod object;
 mod opaque_uploads;
 mod requests;
+mod source;
+mod upload;
 
 pub use client::{Store, StoreClient};
+pub use copier::{Copier, CopyTuning};
+pub use deleter::Deleter;
+pub use fetcher::Fetcher;
 pub use object::{ObjectStoreClient, Reconnect, StoreHandles, UploadLister};
 pub use requests::{StoreRequest, StoreRequests};

@@ -1,0 +1,452 @@
+//! Copies a segment: index objects beside the log's parts, the `.log` visible last.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures::TryStreamExt;
+use futures::stream::{self, FuturesUnordered};
+use object_store::PutPayload;
+use tokio_util::task::TaskTracker;
+use tower::Service;
+
+use super::source::{self, Artifact, Part, Parts, SharedHasher};
+use super::upload::Upload;
+use super::{Deleter, StoreRequests};
+use crate::error::RemoteStorageError;
+use crate::layout::{KeyPrefix, segment_key};
+use crate::model::{CopiedObject, CopyPhase, CopyProgress, CopyReceipt, OpKind};
+use crate::ops::{
+    CopySegment, Create, Head, OpFuture, PartTag, Put, StoreTarget, WriteMode, Written,
+};
+
+/// The removal of what a failed copy wrote may take this long before the error is returned.
+const CLEAN_UP_LIMIT: Duration = Duration::from_secs(10);
+
+/// How a copy cuts objects into requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CopyTuning {
+    /// Objects of this length in bytes or more are uploaded in parts.
+    pub multipart_threshold: u64,
+    /// The length of a part in bytes; the last may be shorter.
+    pub multipart_chunk_size: usize,
+    /// Parts of one object that are read or under way at once. Times the part size this bounds a
+    /// copy's memory, beside one object below the threshold.
+    pub max_parts_in_flight: usize,
+}
+
+/// Answers [`CopySegment`]. Always ready.
+///
+/// Objects of a segment are written at once, but the `.log` becomes visible only when all others
+/// are durable: a segment is complete when its `.log` is there.
+///
+/// A copy that fails aborts its upload and removes this segment's objects, as far as it can, and
+/// returns the first error. Dropping a call only aborts the upload: what else it wrote stays
+/// without a `.log`, is never read, and `krabka-tier ls --incomplete` lists it.
+#[derive(Clone, Debug)]
+pub struct Copier {
+    store: StoreRequests,
+    prefix: KeyPrefix,
+    tuning: CopyTuning,
+    write_mode: WriteMode,
+    tasks: TaskTracker,
+}
+
+impl Copier {
+    /// A copier to keys that begin with `prefix`. Aborts that outlive their copy run in `tasks`.
+    pub fn new(
+        store: StoreRequests,
+        prefix: KeyPrefix,
+        tuning: CopyTuning,
+        tasks: TaskTracker,
+    ) -> Self {
+        Self {
+            store,
+            prefix,
+            tuning,
+            write_mode: WriteMode::Overwrite,
+            tasks,
+        }
+    }
+
+    async fn copy(self, op: CopySegment) -> Result<CopyReceipt, RemoteStorageError> {
+        let copy = Copy {
+            copier: &self,
+            op: &op,
+            wrote: AtomicBool::new(false),
+        };
+        let result = copy.run().await;
+        match &result {
+            Ok(_) => op.progress.update(|state| {
+                state.phase = CopyPhase::Done;
+                state.part = None;
+            }),
+            // An archive never deletes; its keys are burnt.
+            Err(_) if self.write_mode == WriteMode::Create => {}
+            Err(_) if !copy.wrote.load(Ordering::Relaxed) => {}
+            Err(_) => self.clean_up(&op).await,
+        }
+        result
+    }
+
+    /// Removes what a failed copy wrote. The id is unique to the attempt, so nothing else has
+    /// these keys.
+    async fn clean_up(&self, op: &CopySegment) {
+        op.progress
+            .update(|state| state.phase = CopyPhase::CleaningUp);
+        let deleter = Deleter::new(self.store.clone(), self.prefix.clone());
+        let removal = tokio::time::timeout(CLEAN_UP_LIMIT, deleter.delete(&op.metadata)).await;
+        if !matches!(removal, Ok(Ok(()))) {
+            tracing::warn!(
+                segment = %op.metadata.remote_log_segment_id(),
+                "could not remove everything that a failed copy wrote; it is listed as incomplete"
+            );
+        }
+    }
+}
+
+impl Service<CopySegment> for Copier {
+    type Response = CopyReceipt;
+    type Error = RemoteStorageError;
+    type Future = OpFuture<CopySegment>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, op: CopySegment) -> Self::Future {
+        Box::pin(self.clone().copy(op))
+    }
+}
+
+/// One run of a copy.
+struct Copy<'a> {
+    copier: &'a Copier,
+    op: &'a CopySegment,
+    /// Whether anything was sent that may have to be removed.
+    wrote: AtomicBool,
+}
+
+impl Copy<'_> {
+    async fn run(&self) -> Result<CopyReceipt, RemoteStorageError> {
+        if self.copier.tuning.multipart_chunk_size == 0 {
+            return Err(std::io::Error::new(
+                std::io::ErrorKind::InvalidInput,
+                "the multipart chunk size is 0: configure at least one byte",
+            )
+            .into());
+        }
+        self.copier
+            .store
+            .client()
+            .check_segment(&self.op.metadata)?;
+        let mut artifacts = source::open(Arc::clone(&self.op.data)).await?;
+        // Every key is rendered before the first request, so that a bad name writes nothing.
+        let targets = artifacts
+            .iter()
+            .map(|artifact| self.target(artifact.suffix))
+            .collect::<Result<Vec<_>, _>>()?;
+        let total = artifacts.iter().map(|artifact| artifact.length).sum();
+        self.progress().update(|state| {
+            state.phase = CopyPhase::Uploading;
+            state.bytes_total = total;
+        });
+        self.wrote.store(true, Ordering::Relaxed);
+
+        let log = artifacts.remove(0);
+        let (log_target, index_targets) = targets.split_first().expect("the log is always there");
+        let indexes = artifacts
+            .into_iter()
+            .zip(index_targets)
+            .map(|(artifact, target)| self.upload(artifact, target))
+            .collect::<FuturesUnordered<_>>()
+            .try_collect::<Vec<_>>();
+
+        let (log, mut indexes) = if self.is_multipart(&log) {
+            let parts = self.upload_parts(Arc::new(log), log_target);
+            let (uploaded, indexes) = futures::future::try_join(parts, indexes).await?;
+            (self.complete(uploaded).await?, indexes)
+        } else {
+            let indexes = indexes.await?;
+            self.enter(CopyPhase::Completing, log_target);
+            (self.upload_at_once(log, log_target).await?, indexes)
+        };
+        // They ended in any order; the receipt has Kafka's.
+        indexes.sort_by_key(|object| {
+            index_targets
+                .iter()
+                .position(|target| target.key.as_ref().as_ref() == object.key)
+        });
+        indexes.insert(0, log);
+        Ok(CopyReceipt {
+            objects: indexes,
+            custom_metadata: None,
+        })
+    }
+
+    fn target(&self, suffix: &str) -> Result<StoreTarget, RemoteStorageError> {
+        let metadata = &self.op.metadata;
+        let key = segment_key(&self.copier.prefix, metadata, suffix)?;
+        Ok(StoreTarget::of_segment(key, Arc::clone(metadata)))
+    }
+
+    fn progress(&self) -> &CopyProgress {
+        &self.op.progress
+    }
+
+    fn write_once(&self) -> bool {
+        self.copier.write_mode == WriteMode::Create
+    }
+
+    fn is_multipart(&self, artifact: &Artifact) -> bool {
+        // An empty object has no part to upload.
+        artifact.length >= self.copier.tuning.multipart_threshold && artifact.length > 0
+    }
+
+    fn enter(&self, phase: CopyPhase, target: &StoreTarget) {
+        self.progress().update(|state| {
+            state.phase = phase;
+            state.key = target.key.as_ref().as_ref().into();
+            state.part = None;
+        });
+    }
+
+    /// Uploads an index object, whichever way its length asks for.
+    async fn upload(
+        &self,
+        artifact: Artifact,
+        target: &StoreTarget,
+    ) -> Result<CopiedObject, RemoteStorageError> {
+        if self.is_multipart(&artifact) {
+            let uploaded = self.upload_parts(Arc::new(artifact), target).await?;
+            self.complete(uploaded).await
+        } else {
+            self.upload_at_once(artifact, target).await
+        }
+    }
+
+    async fn upload_at_once(
+        &self,
+        artifact: Artifact,
+        target: &StoreTarget,
+    ) -> Result<CopiedObject, RemoteStorageError> {
+        let (suffix, size_bytes) = (artifact.suffix, artifact.length);
+        let (bytes, sha256) = artifact.read_whole(self.write_once()).await?;
+        self.progress()
+            .update(|state| state.key = target.key.as_ref().as_ref().into());
+        let payload = PutPayload::from(bytes);
+        let target = target.clone();
+        let key = target.key.to_string();
+        let written = match sha256 {
+            Some(sha256) => {
+                let create = Create {
+                    target,
+                    payload,
+                    sha256,
+                };
+                self.copier.store.send(create).await
+            }
+            None => self.copier.store.send(Put { target, payload }).await,
+        }
+        .map_err(|error| self.located(error, None))?;
+        self.progress()
+            .update(|state| state.bytes_done += size_bytes);
+        Ok(copied(suffix, key, size_bytes, sha256, written))
+    }
+
+    /// Uploads an object in parts, up to the request that makes it visible.
+    ///
+    /// An upload that the store has forgotten is started anew, once.
+    async fn upload_parts(
+        &self,
+        artifact: Arc<Artifact>,
+        target: &StoreTarget,
+    ) -> Result<Uploaded, RemoteStorageError> {
+        let mut restarted = false;
+        loop {
+            let upload = Upload::start(&self.copier.store, target, &self.copier.tasks)
+                .await
+                .map_err(|error| self.located(error, None))?;
+            match self.send_parts(&artifact, &upload, target).await {
+                Ok((tags, sha256)) => {
+                    return Ok(Uploaded {
+                        upload,
+                        artifact,
+                        target: target.clone(),
+                        tags: tags.into(),
+                        sha256,
+                        restarted,
+                    });
+                }
+                Err(error) if is_forgotten(&error) && !restarted => {
+                    upload.ended();
+                    restarted = true;
+                }
+                Err(error) => {
+                    upload.abort().await;
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// Reads and sends an artifact's parts, a few at a time. The next is read when a place is
+    /// free, so memory is bounded however slow the store is.
+    async fn send_parts(
+        &self,
+        artifact: &Arc<Artifact>,
+        upload: &Upload,
+        target: &StoreTarget,
+    ) -> Result<(Vec<PartTag>, Option<[u8; 32]>), RemoteStorageError> {
+        let tuning = &self.copier.tuning;
+        let hasher = self.write_once().then(SharedHasher::default);
+        let parts = artifact.parts(tuning.multipart_chunk_size as u64, hasher.clone());
+        let mut tags: Vec<(u32, PartTag)> = stream::try_unfold(parts, Parts::next)
+            .map_ok(|part| self.send_part(part, upload, target))
+            .try_buffer_unordered(tuning.max_parts_in_flight.max(1))
+            .try_collect()
+            .await?;
+        tags.sort_unstable_by_key(|(number, _)| *number);
+        let tags = tags.into_iter().map(|(_, tag)| tag).collect();
+        Ok((tags, hasher.map(|hasher| hasher.digest())))
+    }
+
+    async fn send_part(
+        &self,
+        part: Part,
+        upload: &Upload,
+        target: &StoreTarget,
+    ) -> Result<(u32, PartTag), RemoteStorageError> {
+        self.progress().update(|state| {
+            state.key = target.key.as_ref().as_ref().into();
+            state.part = Some(part.number);
+        });
+        let length = part.bytes.len() as u64;
+        let tag = upload
+            .put_part(part.number, part.offset, part.bytes)
+            .await
+            .map_err(|error| self.located(error, Some(part.number)))?;
+        self.progress().update(|state| state.bytes_done += length);
+        Ok((part.number, tag))
+    }
+
+    /// Makes an uploaded object visible.
+    async fn complete(&self, uploaded: Uploaded) -> Result<CopiedObject, RemoteStorageError> {
+        let mut uploaded = uploaded;
+        loop {
+            self.enter(CopyPhase::Completing, &uploaded.target);
+            let tags = Arc::clone(&uploaded.tags);
+            let written = match uploaded.upload.complete(tags, self.copier.write_mode).await {
+                Ok(written) => Ok(written),
+                Err(error) if is_forgotten(&error) => {
+                    match self.completed_before(&uploaded).await {
+                        Ok(Some(written)) => Ok(written),
+                        Ok(None) if !uploaded.restarted => {
+                            uploaded.upload.ended();
+                            let length = uploaded.artifact.length;
+                            self.progress().update(|state| state.bytes_done -= length);
+                            self.enter(CopyPhase::Uploading, &uploaded.target);
+                            uploaded = self
+                                .upload_parts(uploaded.artifact, &uploaded.target)
+                                .await?;
+                            uploaded.restarted = true;
+                            continue;
+                        }
+                        Ok(None) => Err(error),
+                        Err(error) => Err(error),
+                    }
+                }
+                Err(error) => Err(error),
+            };
+            return match written {
+                Ok(written) => {
+                    uploaded.upload.ended();
+                    Ok(copied(
+                        uploaded.artifact.suffix,
+                        uploaded.target.key.to_string(),
+                        uploaded.artifact.length,
+                        uploaded.sha256,
+                        written,
+                    ))
+                }
+                Err(error) => {
+                    uploaded.upload.abort().await;
+                    Err(self.located(error, None))
+                }
+            };
+        }
+    }
+
+    /// A completion whose answer was lost is told "no such upload" when it is repeated: then the
+    /// whole object stands there. Its id is this copy's own, so nobody else's can.
+    async fn completed_before(
+        &self,
+        uploaded: &Uploaded,
+    ) -> Result<Option<Written>, RemoteStorageError> {
+        let target = uploaded.target.clone();
+        let meta = self.copier.store.send(Head { target }).await?;
+        let whole = meta.filter(|meta| meta.size == uploaded.artifact.length);
+        Ok(whole.map(|meta| Written {
+            e_tag: meta.e_tag,
+            version_id: meta.version,
+            create_precondition: false,
+        }))
+    }
+
+    /// Adds to an error where the copy was.
+    fn located(&self, mut error: RemoteStorageError, at_part: Option<u32>) -> RemoteStorageError {
+        let at_phase = self.progress().snapshot().phase;
+        match &mut error {
+            RemoteStorageError::Backend { reason, .. } => {
+                *reason = match at_part {
+                    Some(part) => format!("{reason} (while {at_phase}, part {part})"),
+                    None => format!("{reason} (while {at_phase})"),
+                };
+            }
+            RemoteStorageError::TimedOut { phase, .. } => *phase = Some(at_phase),
+            _ => {}
+        }
+        error
+    }
+}
+
+/// An object whose parts are all durable, and which is not visible yet.
+struct Uploaded {
+    upload: Upload,
+    artifact: Arc<Artifact>,
+    target: StoreTarget,
+    tags: Arc<[PartTag]>,
+    sha256: Option<[u8; 32]>,
+    restarted: bool,
+}
+
+/// Whether a store no longer knows the upload that a part or a completion names.
+fn is_forgotten(error: &RemoteStorageError) -> bool {
+    matches!(
+        error,
+        RemoteStorageError::Backend {
+            status: Some(404),
+            operation: OpKind::PutPart | OpKind::CompleteUpload,
+            ..
+        }
+    )
+}
+
+fn copied(
+    suffix: &'static str,
+    key: String,
+    size_bytes: u64,
+    sha256: Option<[u8; 32]>,
+    written: Written,
+) -> CopiedObject {
+    CopiedObject {
+        suffix,
+        key,
+        size_bytes,
+        sha256,
+        e_tag: written.e_tag,
+        version_id: written.version_id,
+        create_precondition: written.create_precondition,
+    }
+}
