@@ -4,6 +4,7 @@ pub mod backends;
 pub mod error;
 pub mod index;
 pub mod layout;
+pub mod metadata;
 pub mod model;
 pub mod ops;
 pub mod spi;
@@ -14,6 +15,7 @@ pub use layout::{
     PartitionDirName, SegmentFileName, decode_kafka_uuid, kafka_uuid, parse_partition_dir_name,
     parse_segment_file_name, partition_dir_name, segment_file_name,
 };
+pub use metadata::dump::{self, PartitionDump, RlmmCacheDump};
 pub use model::{
     CustomMetadata, IndexType, LOG_FILE_SUFFIX, LeaderEpoch, LogSegmentData,
     RemoteLogSegmentDetails, RemoteLogSegmentId, RemoteLogSegmentMetadata,

@@ -1,0 +1,494 @@
+//! One partition's segments by leader epoch, with the semantics of Kafka's segment cache.
+//!
+//! The model is Kafka's `RemoteLogMetadataCache` and `RemoteLogLeaderEpochState`: a lookup answers
+//! from the readable segments of one epoch, a segment that finishes later and reaches at least as
+//! far supersedes those that begin at or after it, and what is superseded stays listed so that it
+//! gets cleaned up. Where Kafka's cache is wrong this one differs:
+//!
+//! - an epoch's readable segment that is displaced by one of the same start offset stays listed;
+//! - an exact repeat of an update changes nothing, so it cannot bring a superseded segment back;
+//! - a repeated add with other epochs leaves no trace under the old ones;
+//! - custom metadata survives an update without any;
+//! - a deleted partition stays deleted, whatever event arrives late.
+//!
+//! Events come in two forms. The plain one serves callers and names what is wrong with an event.
+//! The replay form serves an event log that real brokers wrote, where duplicates and late events
+//! are normal: it accepts what Kafka's own replay accepts. In both an error means that the event
+//! was dropped and nothing has changed. No event panics, whatever its offsets.
+//!
+//! The cache has no lock of its own. Its answers borrow from it and allocate nothing, except lists.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use uuid::Uuid;
+
+use super::slots::{Slot, SlotId, Slots};
+use crate::error::RemoteStorageError;
+use crate::model::{
+    LeaderEpoch, RemoteLogSegmentId, RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate,
+    RemoteLogSegmentState, RemotePartitionDeleteMetadata, RemotePartitionDeleteState,
+    TopicIdPartition,
+};
+
+/// The segments of one partition (Kafka's `RemoteLogMetadataCache`).
+#[derive(Debug)]
+pub struct RemoteLogMetadataCache {
+    topic_id_partition: TopicIdPartition,
+    pub(super) slots: Slots,
+    pub(super) by_id: HashMap<Uuid, SlotId>,
+    /// An epoch stays for its highest offset, also when its last segment is gone.
+    pub(super) epochs: BTreeMap<LeaderEpoch, EpochState>,
+    pub(super) delete_state: Option<RemotePartitionDeleteState>,
+}
+
+/// One leader epoch of a partition (Kafka's `RemoteLogLeaderEpochState`).
+#[derive(Debug, Default)]
+pub(super) struct EpochState {
+    /// The segment that answers from this offset of the epoch on.
+    pub(super) readable: BTreeMap<i64, SlotId>,
+    /// Segments that are not readable: copy or deletion under way, or superseded.
+    pub(super) unreferenced: BTreeSet<SlotId>,
+    pub(super) highest: Option<i64>,
+    /// Log bytes of readable and unreferenced segments together.
+    size_in_bytes: i64,
+}
+
+impl RemoteLogMetadataCache {
+    /// A cache that knows no segment of this partition.
+    pub fn new(topic_id_partition: TopicIdPartition) -> Self {
+        Self {
+            topic_id_partition,
+            slots: Slots::default(),
+            by_id: HashMap::new(),
+            epochs: BTreeMap::new(),
+            delete_state: None,
+        }
+    }
+
+    /// The partition whose segments these are.
+    pub fn topic_id_partition(&self) -> &TopicIdPartition {
+        &self.topic_id_partition
+    }
+
+    /// Records that the copy of a segment has begun.
+    ///
+    /// Repeating an add with equal metadata changes nothing, as long as the copy has not ended.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidAdd`](RemoteStorageError::InvalidAdd) when the state is not `CopySegmentStarted`,
+    /// when the id is taken, and when the partition is another one or has been deleted.
+    pub fn add_segment(
+        &mut self,
+        metadata: &RemoteLogSegmentMetadata,
+    ) -> Result<(), RemoteStorageError> {
+        if let Some(slot) = self.check_add(metadata)? {
+            let known = self.slots[slot].to_metadata(&self.topic_id_partition);
+            return if known == *metadata {
+                Ok(())
+            } else {
+                Err(invalid_add(metadata, "the id is already in use"))
+            };
+        }
+        self.insert(metadata);
+        Ok(())
+    }
+
+    /// Records an add that was read from an event log.
+    ///
+    /// As in Kafka, the latest add of a segment whose copy has not ended is the one that counts.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`add_segment`](Self::add_segment), but for an id whose copy has not ended. They
+    /// say why the event was dropped; a replay goes on with the next one.
+    pub fn replay_add_segment(
+        &mut self,
+        metadata: &RemoteLogSegmentMetadata,
+    ) -> Result<(), RemoteStorageError> {
+        if let Some(slot) = self.check_add(metadata)? {
+            self.remove(slot);
+        }
+        self.insert(metadata);
+        Ok(())
+    }
+
+    /// The slot that the id has, when the add may stand for a repetition.
+    fn check_add(
+        &self,
+        metadata: &RemoteLogSegmentMetadata,
+    ) -> Result<Option<SlotId>, RemoteStorageError> {
+        let id = metadata.remote_log_segment_id();
+        if id.topic_id_partition != self.topic_id_partition {
+            let reason = format!("this is the metadata of {}", self.topic_id_partition);
+            return Err(invalid_add(metadata, reason));
+        }
+        if metadata.state() != RemoteLogSegmentState::CopySegmentStarted {
+            let reason = format!(
+                "a segment enters as {}, not as {}",
+                RemoteLogSegmentState::CopySegmentStarted,
+                metadata.state()
+            );
+            return Err(invalid_add(metadata, reason));
+        }
+        if self.is_deleted() {
+            return Err(invalid_add(metadata, "its partition has been deleted"));
+        }
+        let Some(&slot) = self.by_id.get(&id.id) else {
+            return Ok(None);
+        };
+        match self.slots[slot].state {
+            RemoteLogSegmentState::CopySegmentStarted => Ok(Some(slot)),
+            state => {
+                let reason = format!("the id is already in use, in state {state}");
+                Err(invalid_add(metadata, reason))
+            }
+        }
+    }
+
+    /// Changes the state of a segment.
+    ///
+    /// Repeating the latest update exactly (same state, timestamp and broker; custom metadata
+    /// equal or left out) changes nothing, and neither does `DeleteSegmentFinished` for an unknown
+    /// segment.
+    ///
+    /// # Errors
+    ///
+    /// [`SegmentNotFound`](RemoteStorageError::SegmentNotFound) when the segment is unknown,
+    /// [`InvalidSegmentTransition`](RemoteStorageError::InvalidSegmentTransition) when the state
+    /// may not follow, or is the same without being an exact repeat. A replay takes both as the
+    /// reason why the event was dropped, and goes on.
+    pub fn update_segment(
+        &mut self,
+        update: &RemoteLogSegmentMetadataUpdate,
+    ) -> Result<(), RemoteStorageError> {
+        let id = &update.remote_log_segment_id;
+        let Some(slot_id) = self.slot_of(id) else {
+            return match update.state {
+                RemoteLogSegmentState::DeleteSegmentFinished => Ok(()),
+                _ => Err(RemoteStorageError::SegmentNotFound(id.clone())),
+            };
+        };
+        let slot = &self.slots[slot_id];
+        if slot.is_repeated_by(update) {
+            return Ok(());
+        }
+        if slot.state == update.state || !slot.state.is_valid_transition(update.state) {
+            return Err(RemoteStorageError::InvalidSegmentTransition {
+                id: id.clone(),
+                from: slot.state,
+                to: update.state,
+            });
+        }
+        match update.state {
+            RemoteLogSegmentState::DeleteSegmentFinished => {
+                self.remove(slot_id);
+                return Ok(());
+            }
+            RemoteLogSegmentState::DeleteSegmentStarted => self.make_unreadable(slot_id),
+            RemoteLogSegmentState::CopySegmentFinished => self.make_readable(slot_id),
+            // No state leads back to this one.
+            RemoteLogSegmentState::CopySegmentStarted => {}
+        }
+        self.slots[slot_id].apply(update);
+        Ok(())
+    }
+
+    /// Records how far the deletion of the partition has come.
+    ///
+    /// Segments stay readable until `DeletePartitionFinished`. Then everything is dropped but a
+    /// marker, so that repeating it is harmless.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidPartitionDeleteTransition`](RemoteStorageError::InvalidPartitionDeleteTransition)
+    /// when the state may not follow,
+    /// [`InvalidArgument`](RemoteStorageError::InvalidArgument) when the partition is another one.
+    pub fn put_partition_delete(
+        &mut self,
+        event: &RemotePartitionDeleteMetadata,
+    ) -> Result<(), RemoteStorageError> {
+        self.check_partition(&event.topic_id_partition)?;
+        let from = self.delete_state;
+        if !RemotePartitionDeleteState::is_valid_transition(from, event.state) {
+            return Err(RemoteStorageError::InvalidPartitionDeleteTransition {
+                tp: self.topic_id_partition.clone(),
+                from,
+                to: event.state,
+            });
+        }
+        self.set_delete_state(event.state);
+        Ok(())
+    }
+
+    /// Records a partition deletion that was read from an event log.
+    ///
+    /// As in Kafka, a step may be missing (its event may have expired). A step back is ignored.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidArgument`](RemoteStorageError::InvalidArgument) when the partition is another one.
+    pub fn replay_partition_delete(
+        &mut self,
+        event: &RemotePartitionDeleteMetadata,
+    ) -> Result<(), RemoteStorageError> {
+        self.check_partition(&event.topic_id_partition)?;
+        if self.delete_state.is_none_or(|from| from < event.state) {
+            self.set_delete_state(event.state);
+        }
+        Ok(())
+    }
+
+    /// The readable segment that holds `offset` in this epoch.
+    ///
+    /// Only the readable segment with the highest start offset that is not above `offset` is
+    /// considered, and only as far as this epoch reaches in it.
+    pub fn find_segment(&self, epoch: LeaderEpoch, offset: i64) -> Option<SegmentView<'_>> {
+        let (_, &slot) = self
+            .epochs
+            .get(&epoch)?
+            .readable
+            .range(..=offset)
+            .next_back()?;
+        let slot = &self.slots[slot];
+        let end = slot.epoch(epoch)?.end?;
+        // Segment bounds bite only when an epoch begins or ends outside its segment.
+        let held = (slot.start_offset..=slot.end_offset.min(end)).contains(&offset);
+        held.then_some(self.view(slot))
+    }
+
+    /// The first readable segment at or after `offset` that may hold aborted transactions, as far
+    /// as segments of this epoch adjoin.
+    pub fn find_segment_with_txn_index(
+        &self,
+        epoch: LeaderEpoch,
+        offset: i64,
+    ) -> Option<SegmentView<'_>> {
+        let mut segment = self.find_segment(epoch, offset)?;
+        while segment.txn_index_empty() {
+            // A segment that is found ends at or after the offset asked for, so this advances.
+            segment = self.find_segment(epoch, segment.end_offset().checked_add(1)?)?;
+        }
+        Some(segment)
+    }
+
+    /// The highest offset that was ever readable in this epoch. It never decreases.
+    pub fn highest_offset(&self, epoch: LeaderEpoch) -> Option<i64> {
+        self.epochs.get(&epoch)?.highest
+    }
+
+    /// Every segment that is not fully deleted, ordered by start offset and id.
+    pub fn list_segments(&self) -> Vec<SegmentView<'_>> {
+        self.sorted(self.slots.iter())
+    }
+
+    /// Every segment with offsets of this epoch that is not fully deleted, in whatever state,
+    /// ordered by start offset and id.
+    pub fn list_segments_by_epoch(&self, epoch: LeaderEpoch) -> Vec<SegmentView<'_>> {
+        let Some(state) = self.epochs.get(&epoch) else {
+            return Vec::new();
+        };
+        let members = state.readable.values().chain(&state.unreferenced);
+        self.sorted(members.map(|&slot| &self.slots[slot]))
+    }
+
+    /// The log bytes of the segments that
+    /// [`list_segments_by_epoch`](Self::list_segments_by_epoch) lists.
+    pub fn log_size(&self, epoch: LeaderEpoch) -> i64 {
+        self.epochs
+            .get(&epoch)
+            .map_or(0, |state| state.size_in_bytes)
+    }
+
+    /// How far the deletion of the partition has come; `None` when it has not begun.
+    pub fn delete_state(&self) -> Option<RemotePartitionDeleteState> {
+        self.delete_state
+    }
+
+    pub(super) fn is_deleted(&self) -> bool {
+        self.delete_state == Some(RemotePartitionDeleteState::DeletePartitionFinished)
+    }
+
+    pub(super) fn set_delete_state(&mut self, state: RemotePartitionDeleteState) {
+        self.delete_state = Some(state);
+        if self.is_deleted() {
+            self.slots = Slots::default();
+            self.by_id = HashMap::new();
+            self.epochs = BTreeMap::new();
+        }
+    }
+
+    /// Enters a segment that is not readable (yet), in whatever state.
+    pub(super) fn insert(&mut self, metadata: &RemoteLogSegmentMetadata) -> SlotId {
+        let slot_id = self.slots.insert(Slot::new(metadata));
+        let slot = &self.slots[slot_id];
+        self.by_id.insert(slot.id, slot_id);
+        for span in slot.epochs() {
+            let state = self.epochs.entry(span.epoch).or_default();
+            state.unreferenced.insert(slot_id);
+            state.size_in_bytes += i64::from(slot.segment_size_in_bytes);
+        }
+        slot_id
+    }
+
+    /// Makes a finished segment the one that answers from its start in each of its epochs on.
+    pub(super) fn make_readable(&mut self, slot_id: SlotId) {
+        for span in self.slots[slot_id].epochs() {
+            // Without an end nothing of the epoch is in the segment; it stays listed there.
+            let (Some(end), Some(state)) = (span.end, self.epochs.get_mut(&span.epoch)) else {
+                continue;
+            };
+            while let Some(last) = state.readable.last_entry()
+                && *last.key() >= span.start
+                && state.highest.is_none_or(|highest| highest <= end)
+            {
+                state.unreferenced.insert(last.remove());
+            }
+            if let Some(displaced) = state.readable.insert(span.start, slot_id) {
+                state.unreferenced.insert(displaced);
+            }
+            state.unreferenced.remove(&slot_id);
+            state.highest = state.highest.max(Some(end));
+        }
+    }
+
+    fn make_unreadable(&mut self, slot_id: SlotId) {
+        for span in self.slots[slot_id].epochs() {
+            let Some(state) = self.epochs.get_mut(&span.epoch) else {
+                continue;
+            };
+            // Another segment that has taken the place keeps it.
+            if state.readable.get(&span.start) == Some(&slot_id) {
+                state.readable.remove(&span.start);
+            }
+            state.unreferenced.insert(slot_id);
+        }
+    }
+
+    /// Removes a segment that is not readable.
+    fn remove(&mut self, slot_id: SlotId) {
+        let slot = &self.slots[slot_id];
+        for span in slot.epochs() {
+            if let Some(state) = self.epochs.get_mut(&span.epoch) {
+                state.unreferenced.remove(&slot_id);
+                state.size_in_bytes -= i64::from(slot.segment_size_in_bytes);
+            }
+        }
+        self.by_id.remove(&slot.id);
+        self.slots.remove(slot_id);
+        // What a burst of segments needed is given back once most of them are gone.
+        if self.by_id.len() < self.by_id.capacity() / 8 {
+            self.by_id.shrink_to(self.by_id.len() * 2);
+        }
+    }
+
+    fn slot_of(&self, id: &RemoteLogSegmentId) -> Option<SlotId> {
+        if id.topic_id_partition == self.topic_id_partition {
+            self.by_id.get(&id.id).copied()
+        } else {
+            None
+        }
+    }
+
+    fn check_partition(&self, tp: &TopicIdPartition) -> Result<(), RemoteStorageError> {
+        if *tp == self.topic_id_partition {
+            return Ok(());
+        }
+        Err(RemoteStorageError::InvalidArgument(format!(
+            "an event of {tp} does not belong to {}",
+            self.topic_id_partition
+        )))
+    }
+
+    fn view<'a>(&'a self, slot: &'a Slot) -> SegmentView<'a> {
+        SegmentView {
+            topic_id_partition: &self.topic_id_partition,
+            slot,
+        }
+    }
+
+    fn sorted<'a>(&'a self, slots: impl Iterator<Item = &'a Slot>) -> Vec<SegmentView<'a>> {
+        let mut segments: Vec<_> = slots.map(|slot| self.view(slot)).collect();
+        segments.sort_unstable_by_key(|segment| (segment.start_offset(), segment.id()));
+        segments
+    }
+}
+
+/// A segment as it stands in a [`RemoteLogMetadataCache`], borrowed from it.
+#[derive(Clone, Copy, Debug)]
+pub struct SegmentView<'a> {
+    topic_id_partition: &'a TopicIdPartition,
+    slot: &'a Slot,
+}
+
+impl<'a> SegmentView<'a> {
+    /// The partition that the segment belongs to.
+    pub fn topic_id_partition(&self) -> &'a TopicIdPartition {
+        self.topic_id_partition
+    }
+
+    /// The id of the copy attempt.
+    pub fn id(&self) -> Uuid {
+        self.slot.id
+    }
+
+    /// First offset, inclusive.
+    pub fn start_offset(&self) -> i64 {
+        self.slot.start_offset
+    }
+
+    /// Last offset, inclusive; it may exceed the last stored record.
+    pub fn end_offset(&self) -> i64 {
+        self.slot.end_offset
+    }
+
+    /// Length of the `.log` in bytes.
+    pub fn segment_size_in_bytes(&self) -> i32 {
+        self.slot.segment_size_in_bytes
+    }
+
+    /// The segment's state.
+    pub fn state(&self) -> RemoteLogSegmentState {
+        self.slot.state
+    }
+
+    /// Whether the segment is known to have no aborted transactions.
+    pub fn txn_index_empty(&self) -> bool {
+        self.slot.txn_index_empty
+    }
+
+    /// Everything that is known of the segment, as a value of its own.
+    pub fn to_metadata(&self) -> RemoteLogSegmentMetadata {
+        self.slot.to_metadata(self.topic_id_partition)
+    }
+}
+
+impl Slot {
+    fn is_repeated_by(&self, update: &RemoteLogSegmentMetadataUpdate) -> bool {
+        let custom_metadata = update.custom_metadata.as_ref();
+        self.state == update.state
+            && self.event_timestamp_ms == update.event_timestamp_ms
+            && self.broker_id == update.broker_id
+            && custom_metadata
+                .is_none_or(|custom| self.custom_metadata.as_deref() == Some(&custom.0))
+    }
+
+    fn apply(&mut self, update: &RemoteLogSegmentMetadataUpdate) {
+        self.state = update.state;
+        self.event_timestamp_ms = update.event_timestamp_ms;
+        self.broker_id = update.broker_id;
+        if let Some(custom) = &update.custom_metadata {
+            self.custom_metadata = Some((&*custom.0).into());
+        }
+    }
+}
+
+fn invalid_add(
+    metadata: &RemoteLogSegmentMetadata,
+    reason: impl Into<String>,
+) -> RemoteStorageError {
+    RemoteStorageError::InvalidAdd {
+        id: metadata.remote_log_segment_id().clone(),
+        reason: reason.into(),
+    }
+}

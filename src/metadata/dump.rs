@@ -1,0 +1,191 @@
+//! What a metadata cache knows, as plain values: for snapshots, tests and hand-over.
+//!
+//! A dump keeps every answer. Which of several finished segments answers for an offset depends on
+//! the order in which they finished, and the highest offset of an epoch outlives its segments, so
+//! a dump carries both. A dump without them (written by hand, or made anew from a listing) is
+//! imported as if its finished segments had finished in the order of event timestamp, start offset
+//! and id; for a history with overlapping segments that is an approximation.
+
+use std::collections::BTreeMap;
+
+use uuid::Uuid;
+
+use super::cache::{RemoteLogMetadataCache, SegmentView};
+use crate::model::{
+    LeaderEpoch, RemoteLogSegmentMetadata, RemoteLogSegmentState, RemotePartitionDeleteState,
+    TopicIdPartition,
+};
+
+/// The contents of a metadata manager.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RlmmCacheDump {
+    /// One entry for each partition; an export sorts them by topic id and partition.
+    pub partitions: Vec<PartitionDump>,
+}
+
+/// The contents of one partition's cache.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartitionDump {
+    /// The partition.
+    pub topic_id_partition: TopicIdPartition,
+    /// Its segments in whatever state; an export sorts them by start offset and id.
+    pub segments: Vec<RemoteLogSegmentMetadata>,
+    /// How far the deletion of the partition has come; `None` when it has not begun.
+    pub delete_state: Option<RemotePartitionDeleteState>,
+    /// What each leader epoch answers, ascending. Empty: the dump does not carry it, and an
+    /// import works it out from the segments.
+    pub epochs: Vec<EpochDump>,
+}
+
+/// What one leader epoch of a partition answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EpochDump {
+    /// The epoch.
+    pub leader_epoch: LeaderEpoch,
+    /// The first offset from which a segment answers in this epoch, and that segment's id;
+    /// ascending.
+    pub readable: Vec<(i64, Uuid)>,
+    /// The highest offset that was ever readable in this epoch.
+    pub highest_offset: Option<i64>,
+}
+
+impl PartitionDump {
+    /// A dump that lists these segments and leaves it to the import which of them answer.
+    pub fn new(
+        topic_id_partition: TopicIdPartition,
+        segments: Vec<RemoteLogSegmentMetadata>,
+        delete_state: Option<RemotePartitionDeleteState>,
+    ) -> Self {
+        Self {
+            topic_id_partition,
+            segments,
+            delete_state,
+            epochs: Vec::new(),
+        }
+    }
+}
+
+impl RemoteLogMetadataCache {
+    /// Writes down everything that this cache knows.
+    ///
+    /// Equal caches give equal dumps, and [`import`](Self::import) gives a cache with equal
+    /// answers.
+    pub fn export(&self) -> PartitionDump {
+        let segments = self.list_segments();
+        PartitionDump {
+            topic_id_partition: self.topic_id_partition().clone(),
+            segments: segments.iter().map(SegmentView::to_metadata).collect(),
+            delete_state: self.delete_state,
+            epochs: self.export_epochs(),
+        }
+    }
+
+    fn export_epochs(&self) -> Vec<EpochDump> {
+        let epochs = self.epochs.iter().map(|(&leader_epoch, state)| EpochDump {
+            leader_epoch,
+            readable: state
+                .readable
+                .iter()
+                .map(|(&start, &slot)| (start, self.slots[slot].id))
+                .collect(),
+            highest_offset: state.highest,
+        });
+        // An epoch that answers nothing yet is worked out from the segments.
+        epochs
+            .filter(|epoch| epoch.highest_offset.is_some())
+            .collect()
+    }
+
+    /// Makes a cache from a dump.
+    ///
+    /// Rows are taken as they are, without checks of their history. When an id occurs more than
+    /// once, the row with the most advanced state counts, and a `DeleteSegmentFinished` row
+    /// removes it; the order of rows has no influence. Rows of other partitions, and readable
+    /// entries that do not fit a finished segment of the dump, are left out.
+    pub fn import(dump: PartitionDump) -> Self {
+        let mut cache = Self::new(dump.topic_id_partition);
+        cache.delete_state = dump.delete_state;
+        if cache.is_deleted() {
+            return cache;
+        }
+        let mut rows: BTreeMap<Uuid, RemoteLogSegmentMetadata> = BTreeMap::new();
+        for row in dump.segments {
+            let id = row.remote_log_segment_id();
+            if id.topic_id_partition != *cache.topic_id_partition() {
+                continue;
+            }
+            let known = rows.get(&id.id);
+            if known.is_none_or(|known| rank(known) < rank(&row)) {
+                rows.insert(id.id, row);
+            }
+        }
+        let mut rows: Vec<_> = rows.into_values().collect();
+        rows.retain(|row| row.state() != RemoteLogSegmentState::DeleteSegmentFinished);
+        rows.sort_by_key(rank_in_history);
+        let finished: Vec<_> = rows
+            .iter()
+            .map(|row| (cache.insert(row), row.state()))
+            .filter(|(_, state)| *state == RemoteLogSegmentState::CopySegmentFinished)
+            .map(|(slot, _)| slot)
+            .collect();
+        if dump.epochs.is_empty() {
+            for slot in finished {
+                cache.make_readable(slot);
+            }
+        } else {
+            cache.import_epochs(dump.epochs);
+        }
+        cache
+    }
+
+    fn import_epochs(&mut self, epochs: Vec<EpochDump>) {
+        for EpochDump {
+            leader_epoch,
+            readable,
+            highest_offset,
+        } in epochs
+        {
+            let state = self.epochs.entry(leader_epoch).or_default();
+            state.highest = highest_offset;
+            for (start, id) in readable {
+                let Some(&slot_id) = self.by_id.get(&id) else {
+                    continue;
+                };
+                let slot = &self.slots[slot_id];
+                let span = slot.epoch(leader_epoch);
+                if slot.state == RemoteLogSegmentState::CopySegmentFinished
+                    && span.is_some_and(|span| span.start == start)
+                    && state.unreferenced.remove(&slot_id)
+                    && let Some(displaced) = state.readable.insert(start, slot_id)
+                {
+                    state.unreferenced.insert(displaced);
+                }
+            }
+        }
+    }
+}
+
+/// Which of two rows of one segment counts: the higher one. Rows of the same state are told apart
+/// by all the rest, so that the order of rows has no influence.
+fn rank(row: &RemoteLogSegmentMetadata) -> impl Ord + '_ {
+    (
+        row.state(),
+        row.event_timestamp_ms(),
+        row.broker_id(),
+        row.start_offset(),
+        row.end_offset(),
+        row.max_timestamp_ms(),
+        row.segment_size_in_bytes(),
+        row.custom_metadata().map(|custom| &custom.0),
+        row.txn_index_empty(),
+        row.segment_leader_epochs(),
+    )
+}
+
+fn rank_in_history(row: &RemoteLogSegmentMetadata) -> (i64, i64, Uuid) {
+    (
+        row.event_timestamp_ms(),
+        row.start_offset(),
+        row.remote_log_segment_id().id,
+    )
+}

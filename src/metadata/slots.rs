@@ -1,0 +1,316 @@
+//! The compact records of one partition's segments, and the arena that holds them.
+//!
+//! A record leaves out what its partition has in common (topic, topic id, index) and keeps the
+//! usual leader-epoch map, one epoch that begins with the segment, in place. Records lie in blocks
+//! of 64: a block is never moved, so a growing partition has no moment at which a million records
+//! are copied, and it is given back when the last segment in it is gone.
+
+use std::collections::BTreeSet;
+use std::ops::{Index, IndexMut};
+
+use uuid::Uuid;
+
+use crate::model::{
+    CustomMetadata, LeaderEpoch, RemoteLogSegmentDetails, RemoteLogSegmentId,
+    RemoteLogSegmentMetadata, RemoteLogSegmentState, TopicIdPartition,
+};
+
+/// One segment, without the names of its partition.
+#[derive(Debug)]
+pub(super) struct Slot {
+    pub(super) id: Uuid,
+    pub(super) start_offset: i64,
+    pub(super) end_offset: i64,
+    pub(super) max_timestamp_ms: i64,
+    pub(super) event_timestamp_ms: i64,
+    pub(super) broker_id: i32,
+    pub(super) segment_size_in_bytes: i32,
+    epochs: SegmentEpochs,
+    pub(super) custom_metadata: Option<Box<[u8]>>,
+    pub(super) state: RemoteLogSegmentState,
+    pub(super) txn_index_empty: bool,
+}
+
+#[derive(Debug)]
+enum SegmentEpochs {
+    /// One epoch, which begins with the segment.
+    Whole(LeaderEpoch),
+    /// Any other map, in the order of epochs.
+    Listed(Box<[(LeaderEpoch, i64)]>),
+}
+
+/// The part of a segment that belongs to one leader epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct EpochSpan {
+    pub(super) epoch: LeaderEpoch,
+    /// First offset, inclusive.
+    pub(super) start: i64,
+    /// Last offset, inclusive: the one before the next higher epoch of the same segment. `None`
+    /// when there is no offset before that.
+    pub(super) end: Option<i64>,
+}
+
+impl Slot {
+    pub(super) fn new(metadata: &RemoteLogSegmentMetadata) -> Self {
+        let epochs = metadata.segment_leader_epochs();
+        let epochs = match epochs.first_key_value() {
+            Some((&epoch, &start)) if epochs.len() == 1 && start == metadata.start_offset() => {
+                SegmentEpochs::Whole(epoch)
+            }
+            _ => SegmentEpochs::Listed(epochs.iter().map(|(&epoch, &at)| (epoch, at)).collect()),
+        };
+        Self {
+            id: metadata.remote_log_segment_id().id,
+            start_offset: metadata.start_offset(),
+            end_offset: metadata.end_offset(),
+            max_timestamp_ms: metadata.max_timestamp_ms(),
+            event_timestamp_ms: metadata.event_timestamp_ms(),
+            broker_id: metadata.broker_id(),
+            segment_size_in_bytes: metadata.segment_size_in_bytes(),
+            epochs,
+            custom_metadata: metadata.custom_metadata().map(|custom| (&*custom.0).into()),
+            state: metadata.state(),
+            txn_index_empty: metadata.txn_index_empty(),
+        }
+    }
+
+    /// The owned form, as a segment of this partition.
+    pub(super) fn to_metadata(&self, tp: &TopicIdPartition) -> RemoteLogSegmentMetadata {
+        let metadata = RemoteLogSegmentMetadata::new(
+            RemoteLogSegmentId::new(tp.clone(), self.id),
+            self.start_offset,
+            self.end_offset,
+            self.max_timestamp_ms,
+            self.broker_id,
+            self.event_timestamp_ms,
+            RemoteLogSegmentDetails::new(
+                self.segment_size_in_bytes,
+                self.state,
+                self.epochs().map(|span| (span.epoch, span.start)).collect(),
+            ),
+        )
+        .expect("the values of a segment that was valid when it was added")
+        .with_txn_index_empty(self.txn_index_empty);
+        match &self.custom_metadata {
+            Some(custom) => metadata.with_custom_metadata(CustomMetadata(custom.to_vec())),
+            None => metadata,
+        }
+    }
+
+    /// Every epoch of the segment, ascending.
+    pub(super) fn epochs(&self) -> impl ExactSizeIterator<Item = EpochSpan> + '_ {
+        (0..self.epoch_count()).map(|at| self.span(at))
+    }
+
+    /// The segment's part of this epoch.
+    pub(super) fn epoch(&self, epoch: LeaderEpoch) -> Option<EpochSpan> {
+        let at = match &self.epochs {
+            SegmentEpochs::Whole(only) => (*only == epoch).then_some(0),
+            SegmentEpochs::Listed(list) => list.binary_search_by_key(&epoch, |(e, _)| *e).ok(),
+        };
+        at.map(|at| self.span(at))
+    }
+
+    fn epoch_count(&self) -> usize {
+        match &self.epochs {
+            SegmentEpochs::Whole(_) => 1,
+            SegmentEpochs::Listed(list) => list.len(),
+        }
+    }
+
+    fn span(&self, at: usize) -> EpochSpan {
+        match &self.epochs {
+            SegmentEpochs::Whole(epoch) => EpochSpan {
+                epoch: *epoch,
+                start: self.start_offset,
+                end: Some(self.end_offset),
+            },
+            SegmentEpochs::Listed(list) => EpochSpan {
+                epoch: list[at].0,
+                start: list[at].1,
+                end: match list.get(at + 1) {
+                    Some((_, next)) => next.checked_sub(1),
+                    None => Some(self.end_offset),
+                },
+            },
+        }
+    }
+}
+
+/// Where a [`Slot`] lies. It names the same segment until that segment is removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct SlotId(u32);
+
+const BLOCK: u32 = u64::BITS;
+
+#[derive(Debug)]
+struct Block {
+    /// A bit for each slot that is taken.
+    taken: u64,
+    slots: [Option<Slot>; BLOCK as usize],
+}
+
+/// The arena.
+#[derive(Debug, Default)]
+pub(super) struct Slots {
+    blocks: Vec<Option<Box<Block>>>,
+    /// Blocks with taken and free slots.
+    partial: BTreeSet<u32>,
+    /// Numbers of blocks that were given back.
+    vacant: Vec<u32>,
+}
+
+impl Slots {
+    pub(super) fn insert(&mut self, slot: Slot) -> SlotId {
+        let number = match self.partial.first() {
+            Some(&number) => number,
+            None => self.new_block(),
+        };
+        let block = self.blocks[number as usize]
+            .as_mut()
+            .expect("a listed block exists");
+        let at = (!block.taken).trailing_zeros();
+        block.slots[at as usize] = Some(slot);
+        block.taken |= 1 << at;
+        if block.taken == u64::MAX {
+            self.partial.remove(&number);
+        }
+        SlotId(number * BLOCK + at)
+    }
+
+    pub(super) fn remove(&mut self, id: SlotId) {
+        let (number, at) = (id.0 / BLOCK, id.0 % BLOCK);
+        let place = &mut self.blocks[number as usize];
+        let block = place.as_mut().expect("the block of a taken slot");
+        block.slots[at as usize] = None;
+        block.taken &= !(1 << at);
+        if block.taken == 0 {
+            *place = None;
+            self.partial.remove(&number);
+            self.vacant.push(number);
+        } else {
+            self.partial.insert(number);
+        }
+    }
+
+    /// Every slot, in no meaningful order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Slot> {
+        let blocks = self.blocks.iter().flatten();
+        blocks.flat_map(|block| block.slots.iter().flatten())
+    }
+
+    fn new_block(&mut self) -> u32 {
+        let block = Some(Box::new(Block {
+            taken: 0,
+            slots: [const { None }; BLOCK as usize],
+        }));
+        let number = if let Some(number) = self.vacant.pop() {
+            self.blocks[number as usize] = block;
+            number
+        } else {
+            self.blocks.push(block);
+            u32::try_from(self.blocks.len() - 1).expect("no memory holds that many blocks")
+        };
+        self.partial.insert(number);
+        number
+    }
+}
+
+impl Index<SlotId> for Slots {
+    type Output = Slot;
+
+    fn index(&self, id: SlotId) -> &Slot {
+        self.blocks[(id.0 / BLOCK) as usize]
+            .as_ref()
+            .and_then(|block| block.slots[(id.0 % BLOCK) as usize].as_ref())
+            .expect("a slot id in use")
+    }
+}
+
+impl IndexMut<SlotId> for Slots {
+    fn index_mut(&mut self, id: SlotId) -> &mut Slot {
+        self.blocks[(id.0 / BLOCK) as usize]
+            .as_mut()
+            .and_then(|block| block.slots[(id.0 % BLOCK) as usize].as_mut())
+            .expect("a slot id in use")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    fn segment(id: u128, epochs: &[(i32, i64)]) -> RemoteLogSegmentMetadata {
+        let tp = TopicIdPartition::new(Uuid::from_u128(1), "orders", 0);
+        let epochs: BTreeMap<_, _> = epochs.iter().map(|&(e, at)| (LeaderEpoch(e), at)).collect();
+        RemoteLogSegmentMetadata::new(
+            RemoteLogSegmentId::new(tp, Uuid::from_u128(id)),
+            10,
+            20,
+            30,
+            40,
+            50,
+            RemoteLogSegmentDetails::new(60, RemoteLogSegmentState::CopySegmentFinished, epochs),
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn a_record_gives_back_every_field() {
+        let plain = segment(1, &[(3, 10)]);
+        let rich = segment(2, &[(0, 10), (1, 15), (7, 99)])
+            .with_txn_index_empty(true)
+            .with_custom_metadata(CustomMetadata(vec![1, 2, 3]));
+        let odd = segment(3, &[(3, 11)]).with_custom_metadata(CustomMetadata(Vec::new()));
+        for metadata in [plain, rich, odd] {
+            let back = Slot::new(&metadata).to_metadata(metadata.topic_id_partition());
+            assert_eq!(back, metadata);
+            assert_eq!(back.topic_id_partition().topic, "orders");
+        }
+    }
+
+    #[test]
+    fn an_epoch_ends_before_the_next_epoch_of_its_segment() {
+        let slot = Slot::new(&segment(1, &[(0, 10), (2, 15), (5, i64::MIN), (6, 18)]));
+        let ends: Vec<_> = slot.epochs().map(|span| span.end).collect();
+        assert_eq!(ends, [Some(14), None, Some(17), Some(20)]);
+        assert_eq!(slot.epoch(LeaderEpoch(0)).unwrap().end, Some(14));
+        assert_eq!(slot.epoch(LeaderEpoch(1)), None);
+        assert_eq!(slot.epoch(LeaderEpoch(6)).unwrap().start, 18);
+    }
+
+    #[test]
+    fn a_block_is_given_back_with_its_last_segment_and_its_number_used_again() {
+        let mut slots = Slots::default();
+        let ids: Vec<_> = (0..130)
+            .map(|id| slots.insert(Slot::new(&segment(id, &[(0, 10)]))))
+            .collect();
+        assert_eq!(slots.blocks.iter().flatten().count(), 3);
+        for &id in &ids[..64] {
+            slots.remove(id);
+        }
+        assert_eq!(slots.blocks.iter().flatten().count(), 2);
+        // The free slots of the third block come first, then the vacant number.
+        for id in 200..263 {
+            slots.insert(Slot::new(&segment(id, &[(0, 10)])));
+        }
+        assert_eq!(slots.blocks.len(), 3);
+        assert_eq!(slots.blocks.iter().flatten().count(), 3);
+        assert_eq!(slots[ids[129]].id, Uuid::from_u128(129));
+        assert_eq!(slots.iter().count(), 66 + 63);
+    }
+
+    #[test]
+    fn a_freed_slot_inside_a_full_block_is_used_again() {
+        let mut slots = Slots::default();
+        let ids: Vec<_> = (0..64)
+            .map(|id| slots.insert(Slot::new(&segment(id, &[(0, 10)]))))
+            .collect();
+        slots.remove(ids[17]);
+        let again = slots.insert(Slot::new(&segment(99, &[(0, 10)])));
+        assert_eq!(again, ids[17]);
+        assert_eq!(slots[again].id, Uuid::from_u128(99));
+    }
+}
