@@ -92,17 +92,16 @@ pub fn parse_segment_file_name(name: &str) -> Option<SegmentFileName<'_>> {
     })
 }
 
-/// Checks that local file systems take the name of the partition's directory.
+/// Checks that local file systems take a directory of this name.
 ///
 /// Kafka allows topic names of 249 characters; with more than 231 minus the digits of the
-/// partition, the directory's name is longer than [`MAX_FILE_NAME_BYTES`]. (File names are always
-/// shorter.) To be called before anything is written.
+/// partition, a [`partition_dir_name`] is longer than [`MAX_FILE_NAME_BYTES`]. (Names of files are
+/// always shorter.) To be called before anything is written.
 ///
 /// # Errors
 ///
 /// [`InvalidArgument`](RemoteStorageError::InvalidArgument) when the name is too long.
-pub fn check_local_dir_name(metadata: &RemoteLogSegmentMetadata) -> Result<(), RemoteStorageError> {
-    let name = partition_dir_name(metadata);
+pub fn check_local_dir_name(name: &str) -> Result<(), RemoteStorageError> {
     if name.len() <= MAX_FILE_NAME_BYTES {
         return Ok(());
     }
@@ -292,21 +291,23 @@ pub(super) mod tests {
     #[test]
     fn a_directory_name_over_255_bytes_is_refused_for_a_local_tier() {
         for (partition, longest) in [(7, 230), (10, 229), (i32::MAX, 221)] {
-            let topic = "t".repeat(longest);
-            let metadata = segment(&topic, partition, Uuid::nil(), 0, Uuid::nil());
-            assert_eq!(partition_dir_name(&metadata).len(), 255);
-            check_local_dir_name(&metadata).unwrap();
+            let dir_name = |topic_length| {
+                let topic = "t".repeat(topic_length);
+                partition_dir_name(&segment(&topic, partition, Uuid::nil(), 0, Uuid::nil()))
+            };
+            let name = dir_name(longest);
+            assert_eq!(name.len(), 255);
+            check_local_dir_name(&name).unwrap();
 
-            let topic = "t".repeat(longest + 1);
-            let metadata = segment(&topic, partition, Uuid::nil(), 0, Uuid::nil());
-            let error = check_local_dir_name(&metadata).unwrap_err();
+            let name = dir_name(longest + 1);
+            let error = check_local_dir_name(&name).unwrap_err();
             let text = error.to_string();
             assert!(
                 matches!(error, RemoteStorageError::InvalidArgument(_)),
                 "{error:?}"
             );
             assert!(text.contains("has 256 bytes"), "{text}");
-            assert!(text.contains(&topic), "{text}");
+            assert!(text.contains(&name), "{text}");
         }
     }
 

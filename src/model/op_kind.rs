@@ -89,3 +89,46 @@ impl fmt::Display for OpKind {
         f.write_str(self.as_str())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn operations_have_labels_of_their_own() {
+        let labels: HashSet<_> = OpKind::ALL.into_iter().map(OpKind::as_str).collect();
+        assert_eq!(labels.len(), OpKind::ALL.len());
+        for label in labels {
+            assert!(
+                label
+                    .bytes()
+                    .all(|byte| byte.is_ascii_lowercase() || byte == b'_'),
+                "{label}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_only_looks_at_a_store_is_no_write() {
+        let reads: Vec<_> = OpKind::ALL
+            .into_iter()
+            .filter(|operation| !operation.is_write())
+            .collect();
+        assert!(
+            reads.starts_with(&[
+                OpKind::FetchSegment,
+                OpKind::FetchIndex,
+                OpKind::Get,
+                OpKind::Head
+            ]),
+            "{reads:?}"
+        );
+        assert!(
+            reads[4..]
+                .iter()
+                .all(|operation| operation.as_str().starts_with("list"))
+        );
+    }
+}

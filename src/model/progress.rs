@@ -92,3 +92,24 @@ impl CopyProgress {
         change(&mut self.state.lock());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clone_watches_the_same_copy() {
+        let progress = CopyProgress::new();
+        let watcher = progress.clone();
+        assert_eq!(watcher.snapshot().phase, CopyPhase::Preparing);
+        assert_eq!(&*watcher.snapshot().key, "");
+        progress.update(|state| {
+            state.phase = CopyPhase::Uploading;
+            state.part = Some(2);
+            state.bytes_done += 5;
+        });
+        let seen = watcher.snapshot();
+        assert_eq!(seen.phase, CopyPhase::Uploading);
+        assert_eq!((seen.part, seen.bytes_done), (Some(2), 5));
+    }
+}

@@ -271,3 +271,217 @@ impl RemoteLogSegmentMetadataUpdate {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::model::TopicIdPartition;
+
+    fn segment_id(id: u128) -> RemoteLogSegmentId {
+        let tp = TopicIdPartition::new(Uuid::from_u128(1), "orders", 7);
+        RemoteLogSegmentId::new(tp, Uuid::from_u128(id))
+    }
+
+    fn build(
+        offsets: (i64, i64),
+        size: i32,
+        epochs: &[(i32, i64)],
+    ) -> Result<RemoteLogSegmentMetadata, RemoteStorageError> {
+        RemoteLogSegmentMetadata::new(
+            segment_id(0xfe),
+            offsets.0,
+            offsets.1,
+            -1,
+            1,
+            456,
+            RemoteLogSegmentDetails::new(
+                size,
+                RemoteLogSegmentState::CopySegmentStarted,
+                epochs
+                    .iter()
+                    .map(|&(epoch, offset)| (LeaderEpoch(epoch), offset))
+                    .collect(),
+            ),
+        )
+    }
+
+    fn update(state: RemoteLogSegmentState) -> RemoteLogSegmentMetadataUpdate {
+        RemoteLogSegmentMetadataUpdate::new(segment_id(0xfe), 789, None, state, 2)
+    }
+
+    #[test]
+    fn a_segment_that_cannot_be_is_refused_with_its_id_and_the_reason() {
+        for (offsets, size, epochs, reason) in [
+            ((0, 9), 1, &[][..], "no leader epoch is given"),
+            (
+                (10, 9),
+                1,
+                &[(0, 10)],
+                "end offset 9 is below start offset 10",
+            ),
+            ((-1, 9), 1, &[(0, 0)], "start offset -1 is negative"),
+            (
+                (i64::MIN, i64::MAX),
+                1,
+                &[(0, 0)],
+                "start offset -9223372036854775808 is negative",
+            ),
+            ((0, 9), -1, &[(0, 0)], "size of -1 bytes is negative"),
+        ] {
+            let error = build(offsets, size, epochs).unwrap_err();
+            assert!(
+                matches!(error, RemoteStorageError::InvalidArgument(_)),
+                "{error:?}"
+            );
+            assert_eq!(
+                error.to_string(),
+                format!("segment AAAAAAAAAAAAAAAAAAAA_g of orders-7: {reason}")
+            );
+        }
+    }
+
+    #[test]
+    fn what_kafka_accepts_at_the_edges_is_accepted() {
+        // One offset; an empty log; the largest of everything.
+        build((5, 5), 0, &[(0, 5)]).unwrap();
+        build((0, i64::MAX), i32::MAX, &[(i32::MAX, 0)]).unwrap();
+        // Epoch offsets outside the segment, and not ascending.
+        build((10, 20), 1, &[(0, -5), (1, 30), (2, 15), (-1, i64::MIN)]).unwrap();
+    }
+
+    #[test]
+    fn a_new_segment_has_what_was_given_and_nothing_else() {
+        let segment = build((5, 9), 3, &[(2, 5), (1, 7)]).unwrap();
+        assert_eq!(segment.remote_log_segment_id(), &segment_id(0xfe));
+        assert_eq!(segment.topic_id_partition().topic, "orders");
+        assert_eq!((segment.start_offset(), segment.end_offset()), (5, 9));
+        assert_eq!(segment.max_timestamp_ms(), -1);
+        assert_eq!(segment.broker_id(), 1);
+        assert_eq!(segment.event_timestamp_ms(), 456);
+        assert_eq!(segment.segment_size_in_bytes(), 3);
+        assert_eq!(segment.state(), RemoteLogSegmentState::CopySegmentStarted);
+        assert_eq!(
+            segment.segment_leader_epochs(),
+            &BTreeMap::from([(LeaderEpoch(1), 7), (LeaderEpoch(2), 5)])
+        );
+        assert_eq!(segment.custom_metadata(), None);
+        assert!(!segment.txn_index_empty());
+    }
+
+    #[test]
+    fn an_update_replaces_state_time_and_broker_and_keeps_the_rest() {
+        let before = build((0, 9), 1, &[(0, 0)])
+            .unwrap()
+            .with_custom_metadata(CustomMetadata(vec![9]))
+            .with_txn_index_empty(true);
+        let untouched = before.clone();
+
+        let after = before
+            .with_update(&update(RemoteLogSegmentState::CopySegmentFinished))
+            .unwrap();
+        assert_eq!(after.broker_id(), 2);
+        assert_eq!(after.event_timestamp_ms(), 789);
+        assert_eq!(after.state(), RemoteLogSegmentState::CopySegmentFinished);
+        assert_eq!(after.custom_metadata(), Some(&CustomMetadata(vec![9])));
+        assert!(after.txn_index_empty());
+        assert_eq!(before, untouched);
+
+        let expected = RemoteLogSegmentMetadata {
+            broker_id: 2,
+            event_timestamp_ms: 789,
+            state: RemoteLogSegmentState::CopySegmentFinished,
+            ..before
+        };
+        assert_eq!(after, expected);
+    }
+
+    #[test]
+    fn custom_metadata_of_an_update_replaces_also_when_it_is_empty() {
+        let before = build((0, 9), 1, &[(0, 0)])
+            .unwrap()
+            .with_custom_metadata(CustomMetadata(vec![9]));
+        for bytes in [vec![], vec![1, 2]] {
+            let mut update = update(RemoteLogSegmentState::CopySegmentFinished);
+            update.custom_metadata = Some(CustomMetadata(bytes.clone()));
+            let after = before.with_update(&update).unwrap();
+            assert_eq!(after.custom_metadata(), Some(&CustomMetadata(bytes)));
+        }
+    }
+
+    #[test]
+    fn an_update_of_another_segment_is_refused_before_its_state_is_looked_at() {
+        let segment = build((0, 9), 1, &[(0, 0)]).unwrap();
+        let mut foreign = update(RemoteLogSegmentState::DeleteSegmentFinished);
+        foreign.remote_log_segment_id = segment_id(0x0a);
+        let error = segment.with_update(&foreign).unwrap_err();
+        assert!(matches!(error, RemoteStorageError::InvalidArgument(_)));
+        assert_eq!(
+            error.to_string(),
+            "an update of segment AAAAAAAAAAAAAAAAAAAACg of orders-7 cannot change segment \
+             AAAAAAAAAAAAAAAAAAAA_g of orders-7"
+        );
+    }
+
+    #[test]
+    fn an_update_moves_the_state_as_the_table_allows() {
+        for from in RemoteLogSegmentState::ALL {
+            let mut segment = build((0, 9), 1, &[(0, 0)]).unwrap();
+            segment.state = from;
+            for to in RemoteLogSegmentState::ALL {
+                match segment.with_update(&update(to)) {
+                    Ok(updated) => {
+                        assert!(from.is_valid_transition(to), "{from} to {to}");
+                        assert_eq!(updated.state(), to);
+                    }
+                    Err(RemoteStorageError::InvalidSegmentTransition {
+                        id,
+                        from: reported_from,
+                        to: reported_to,
+                    }) => {
+                        assert!(!from.is_valid_transition(to), "{from} to {to}");
+                        assert_eq!(&id, segment.remote_log_segment_id());
+                        assert_eq!((reported_from, reported_to), (from, to));
+                    }
+                    Err(error) => panic!("{error:?}"),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn equality_covers_every_field() {
+        let segment = || build((0, 9), 1, &[(0, 0)]).unwrap();
+        let changes: [fn(&mut RemoteLogSegmentMetadata); 11] = [
+            |it| it.remote_log_segment_id.id = Uuid::nil(),
+            |it| it.start_offset += 1,
+            |it| it.end_offset += 1,
+            |it| it.max_timestamp_ms += 1,
+            |it| it.broker_id += 1,
+            |it| it.event_timestamp_ms += 1,
+            |it| it.segment_size_in_bytes += 1,
+            |it| it.custom_metadata = Some(CustomMetadata::default()),
+            |it| it.state = RemoteLogSegmentState::DeleteSegmentStarted,
+            |it| it.segment_leader_epochs.clear(),
+            |it| it.txn_index_empty = true,
+        ];
+        assert_eq!(segment(), segment());
+        for (at, change) in changes.into_iter().enumerate() {
+            let mut other = segment();
+            change(&mut other);
+            assert_ne!(other, segment(), "change {at}");
+        }
+    }
+
+    #[test]
+    fn custom_metadata_shows_its_length_and_no_byte() {
+        let segment = build((0, 9), 1, &[(0, 0)])
+            .unwrap()
+            .with_custom_metadata(CustomMetadata(b"MARKED".to_vec()));
+        let debug = format!("{segment:?}");
+        assert!(debug.contains("CustomMetadata(6 bytes)"), "{debug}");
+        assert!(!debug.contains("MARKED"), "{debug}");
+        assert!(!debug.contains("77, 65"), "{debug}");
+    }
+}
