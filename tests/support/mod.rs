@@ -1,0 +1,5 @@
+//! What the tests share: a store that counts, delays and fails on demand, and segments to copy.
+#![allow(dead_code, unreachable_pub, missing_docs)]
+
+pub mod segments;
+pub mod store;
