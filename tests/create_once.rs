@@ -192,7 +192,7 @@ async fn of_many_rivals_one_wins_and_all_others_learn_it() {
         .collect();
     let mut winners = 0;
     for task in tasks {
-        match tokio::time::timeout(Duration::from_secs(60), task)
+        match tokio::time::timeout(Duration::from_mins(1), task)
             .await
             .unwrap()
             .unwrap()

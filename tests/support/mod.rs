@@ -1,5 +1,11 @@
 //! What the tests share: a store that counts, delays and fails on demand, and segments to copy.
-#![allow(dead_code, unreachable_pub, missing_docs)]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    missing_docs,
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss
+)]
 
 pub mod segments;
 pub mod store;
