@@ -10,7 +10,12 @@ pub mod ops;
 pub mod spi;
 
 pub use error::{ErrorKind, RemoteStorageError, WormError};
-pub use index::{LogOffset, RecordBatch, TimestampMs, corrupt_log};
+pub use index::{
+    AbortedTxnIndexEntry, BytePosition, LogOffset, OffsetIndexEntry, RecordBatch, RelativeOffset,
+    TimeIndexEntry, TimestampMs, corrupt_log, end_position_for, first_batch_at_or_after,
+    first_record_at_or_after_timestamp, parse_offset_index, parse_time_index, parse_txn_index,
+    position_for_relative_offset, relative_offset_floor_for_timestamp, txn_overlaps,
+};
 pub use layout::{
     PartitionDirName, SegmentFileName, decode_kafka_uuid, kafka_uuid, parse_partition_dir_name,
     parse_segment_file_name, partition_dir_name, segment_file_name,

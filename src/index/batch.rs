@@ -296,3 +296,243 @@ pub(super) fn last_offset(
         ))
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::golden::{ABORT, B1, COMMIT, EMPTY, LAT, T1, T2, V0, V1, joined, unhex};
+    use super::super::{CompressionType, TimestampType};
+    use super::*;
+
+    fn only(bytes: &[u8]) -> Batch<'_> {
+        let mut batches = Batches::new(bytes);
+        let batch = batches.next().expect("a batch").expect("a good batch");
+        assert!(batches.next().is_none());
+        assert_eq!(batches.remainder(), b"");
+        batch
+    }
+
+    #[test]
+    fn batches_lie_end_to_end() {
+        let log = joined(&[B1, ABORT, COMMIT, EMPTY]);
+        let mut batches = Batches::new(&log);
+        let positions: Vec<_> = batches
+            .by_ref()
+            .map(|batch| batch.expect("batch"))
+            .map(|batch| (batch.position(), batch.size()))
+            .collect();
+        assert_eq!(positions, [(0, 85), (85, 78), (163, 78), (241, 61)]);
+        assert_eq!(batches.position(), 302);
+        assert_eq!(batches.remainder(), b"");
+    }
+
+    #[test]
+    fn a_header_is_read_in_place() {
+        let bytes = unhex(ABORT);
+        let batch = only(&bytes);
+        assert_eq!(batch.bytes().as_ptr(), bytes.as_ptr());
+        let header = batch.header().expect("header");
+        assert_eq!(std::ptr::from_ref(header).cast(), bytes.as_ptr());
+        assert_eq!(size_of::<BatchHeader>(), 61);
+
+        assert_eq!(header.base_offset(), 12);
+        assert_eq!(header.partition_leader_epoch(), 0);
+        assert_eq!(header.crc(), 0x9a56_1fc0);
+        assert_eq!(header.attributes(), 0x30);
+        assert_eq!(header.last_offset_delta(), 0);
+        assert_eq!(header.last_offset().expect("offset"), 12);
+        assert_eq!(header.base_timestamp(), 1200);
+        assert_eq!(header.max_timestamp(), 1200);
+        assert_eq!(header.producer_id(), 4000);
+        assert_eq!(header.producer_epoch(), 1);
+        assert_eq!(header.base_sequence(), -1);
+        assert_eq!(header.records_count(), 1);
+        assert!(header.is_control() && header.is_transactional());
+        assert_eq!(header.delete_horizon_ms(), None);
+        assert_eq!(
+            header.compression_type().expect("codec"),
+            CompressionType::None
+        );
+        assert_eq!(header.timestamp_type(), TimestampType::CreateTime);
+    }
+
+    #[test]
+    fn attributes_are_told_apart() {
+        let with = |attributes: i16| {
+            let mut bytes = unhex(LAT);
+            bytes[21..23].copy_from_slice(&attributes.to_be_bytes());
+            *only(&bytes).header().expect("header")
+        };
+        let append = with(0b1000);
+        assert_eq!(append.timestamp_type(), TimestampType::LogAppendTime);
+        assert!(!append.is_control() && !append.is_transactional());
+        assert!(with(0b10_0000).is_control());
+        assert!(with(0b1_0000).is_transactional());
+        assert_eq!(with(0b100_0000).delete_horizon_ms(), Some(1000));
+        for (id, name) in ["none", "gzip", "snappy", "lz4", "zstd"].iter().enumerate() {
+            // The upper bits are not used and must not matter.
+            let id = i16::try_from(id).expect("id");
+            let codec = with(-256 | id).compression_type().expect("codec");
+            assert_eq!(codec.to_string(), *name);
+        }
+        for unknown in 5..8 {
+            assert!(with(unknown).compression_type().is_err());
+        }
+    }
+
+    #[test]
+    fn a_walk_steps_over_old_message_sets_and_does_not_look_into_them() {
+        let log = joined(&[V0, V1, B1]);
+        let batches: Vec<_> = Batches::new(&log)
+            .map(|batch| batch.expect("entry"))
+            .collect();
+        let found: Vec<_> = batches
+            .iter()
+            .map(|batch| {
+                (
+                    batch.position(),
+                    batch.magic(),
+                    batch.last_offset().expect("offset"),
+                )
+            })
+            .collect();
+        assert_eq!(found, [(0, 0, 5), (27, 1, 5), (62, 2, 11)]);
+        for (batch, magic) in batches.iter().zip([0, 1]) {
+            let text = format!("unsupported magic {magic} at offset 5");
+            let is_refused = |result: Result<(), RemoteStorageError>| {
+                assert!(result.expect_err("old magic").to_string().contains(&text));
+            };
+            is_refused(batch.header().map(drop));
+            is_refused(batch.check_crc());
+            is_refused(batch.records(100).map(drop));
+        }
+    }
+
+    #[test]
+    fn a_batch_of_an_unknown_magic_is_stepped_over_too() {
+        for magic in [3_i8, -1] {
+            let mut log = joined(&[B1, ABORT]);
+            log[16] = magic.to_be_bytes()[0];
+            let batches: Vec<_> = Batches::new(&log)
+                .map(|batch| batch.expect("entry"))
+                .collect();
+            assert_eq!(batches[1].position(), 85);
+            let error = batches[0].header().expect_err("magic");
+            assert!(error.to_string().contains("unsupported magic"));
+            assert!(batches[0].last_offset().is_err());
+        }
+    }
+
+    #[test]
+    fn a_cut_tail_is_no_error_wherever_the_cut_is() {
+        let log = joined(&[T1, T2]);
+        for end in 0..=log.len() {
+            let range = &log[..end];
+            let mut batches = Batches::new(range);
+            let whole: Result<Vec<_>, _> = batches.by_ref().collect();
+            let whole = whole.expect("batches").len();
+            let expected = match end {
+                0..108 => (0, 0),
+                108..204 => (1, 108),
+                _ => (2, 204),
+            };
+            assert_eq!((whole, batches.position()), expected, "{end} bytes");
+            assert_eq!(batches.remainder(), &range[batches.position()..]);
+        }
+    }
+
+    #[test]
+    fn damage_is_an_error_and_the_end_of_the_walk() {
+        for (magic, least) in [(0_u8, 14_i32), (1, 22), (2, 49), (9, 14)] {
+            for size in [least - 1, 0, -1, i32::MIN] {
+                let mut log = joined(&[T1, T2]);
+                log[108 + 8..108 + 12].copy_from_slice(&size.to_be_bytes());
+                log[108 + 16] = magic;
+                let mut batches = Batches::new(&log);
+                assert!(batches.next().is_some_and(|batch| batch.is_ok()));
+                assert!(batches.next().is_some_and(|batch| batch.is_err()));
+                assert!(batches.next().is_none());
+                assert_eq!(batches.position(), 108);
+            }
+        }
+    }
+
+    #[test]
+    fn the_first_bytes_of_a_batch_tell_size_and_last_offset() {
+        let log = unhex(T1);
+        assert_eq!(BatchPrefix::SIZE, 27);
+        assert_eq!(BatchPrefix::read(&log[..16]).expect("start"), None);
+        for (end, last_offset) in [(17, None), (26, None), (27, Some(13)), (108, Some(13))] {
+            let prefix = BatchPrefix::read(&log[..end])
+                .expect("start")
+                .expect("prefix");
+            let expected = BatchPrefix {
+                size: 108,
+                magic: 2,
+                offset: 10,
+                last_offset,
+            };
+            assert_eq!(prefix, expected, "{end} bytes");
+        }
+        let legacy = BatchPrefix::read(&unhex(V1)[..17])
+            .expect("start")
+            .expect("prefix");
+        assert_eq!((legacy.size, legacy.last_offset), (35, Some(5)));
+    }
+
+    #[test]
+    fn a_last_offset_that_overflows_is_an_error() {
+        let mut log = unhex(T1);
+        log[..8].copy_from_slice(&(i64::MAX - 2).to_be_bytes());
+        assert!(BatchPrefix::read(&log).is_err());
+        assert!(BatchPrefix::read(&log[..17]).is_ok());
+    }
+
+    #[test]
+    fn the_checksum_covers_everything_from_the_attributes_on() {
+        assert_eq!(crc32c::crc32c(b"123456789"), 0xe306_9283);
+        for golden in [B1, ABORT, COMMIT, EMPTY, LAT, T1, T2] {
+            let bytes = unhex(golden);
+            only(&bytes).check_crc().expect("golden batch");
+            for at in (0..bytes.len()).filter(|at| !(8..12).contains(at) && *at != 16) {
+                let mut flipped = bytes.clone();
+                flipped[at] ^= 0x10;
+                // Offset and leader epoch are the broker's to rewrite.
+                let covered = at >= 17;
+                assert_eq!(only(&flipped).check_crc().is_err(), covered, "byte {at}");
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_walked_to_an_end(
+            bytes in proptest::collection::vec(any::<u8>(), 0..200),
+            sizes in proptest::collection::vec((0_u8..4, 0_u8..100), 0..6),
+        ) {
+            // Plausible sizes, so that the walk gets beyond the first batch.
+            let mut log = bytes;
+            let mut at = 0;
+            for (magic, size) in sizes {
+                if let Some(start) = log.get_mut(at..at + 17) {
+                    start[8..12].copy_from_slice(&u32::from(size).to_be_bytes());
+                    start[16] = magic;
+                }
+                at += 12 + usize::from(size);
+            }
+            let mut batches = Batches::new(&log);
+            let mut sum = 0;
+            while let Some(Ok(batch)) = batches.next() {
+                prop_assert_eq!(batch.position(), sum);
+                sum += batch.size();
+                let _ = batch.records(1000);
+                let _ = batch.decode(1000);
+                let _ = batch.last_offset();
+            }
+            prop_assert_eq!(batches.position(), sum);
+            prop_assert_eq!(batches.remainder(), &log[sum..]);
+            prop_assert!(batches.next().is_none());
+        }
+    }
+}

@@ -179,3 +179,207 @@ fn zstd(bytes: &[u8], limit: usize) -> Result<Vec<u8>, Failure> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const PACKED: [CompressionType; 4] = [
+        CompressionType::Gzip,
+        CompressionType::Snappy,
+        CompressionType::Lz4,
+        CompressionType::Zstd,
+    ];
+
+    /// What Kafka's producer would write.
+    fn compress(codec: CompressionType, plain: &[u8]) -> Vec<u8> {
+        match codec {
+            CompressionType::None => plain.to_vec(),
+            CompressionType::Gzip => {
+                let mut encoder =
+                    flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+                encoder.write_all(plain).expect("gzip");
+                encoder.finish().expect("gzip")
+            }
+            CompressionType::Snappy => {
+                let mut framed = [XERIAL_MAGIC, &[0, 0, 0, 1, 0, 0, 0, 1]].concat();
+                for block in plain.chunks(32 * 1024) {
+                    let packed = snap::raw::Encoder::new()
+                        .compress_vec(block)
+                        .expect("snappy");
+                    framed.extend(u32::try_from(packed.len()).expect("length").to_be_bytes());
+                    framed.extend(packed);
+                }
+                framed
+            }
+            CompressionType::Lz4 => {
+                let frame = lz4_flex::frame::FrameInfo::new()
+                    .block_size(lz4_flex::frame::BlockSize::Max64KB)
+                    .block_mode(lz4_flex::frame::BlockMode::Independent);
+                let mut encoder = lz4_flex::frame::FrameEncoder::with_frame_info(frame, Vec::new());
+                encoder.write_all(plain).expect("lz4");
+                encoder.finish().expect("lz4")
+            }
+            CompressionType::Zstd => zstd_frame(plain, 17),
+        }
+    }
+
+    /// A frame that does not tell its content's size, and declares this window.
+    fn zstd_frame(plain: &[u8], window_log: u32) -> Vec<u8> {
+        let mut encoder = zstd::stream::Encoder::new(Vec::new(), 3).expect("zstd");
+        encoder.window_log(window_log).expect("window");
+        encoder.write_all(plain).expect("zstd");
+        encoder.finish().expect("zstd")
+    }
+
+    fn text(length: usize) -> Vec<u8> {
+        (0..length)
+            .map(|at| b"log segment "[at % 12 * (at / 999 % 12) % 12])
+            .collect()
+    }
+
+    fn too_large(result: &Result<Cow<'_, [u8]>, Failure>) -> Option<usize> {
+        match result {
+            Err(Failure::TooLarge(size)) => Some(*size),
+            _ => None,
+        }
+    }
+
+    fn damaged(result: &Result<Cow<'_, [u8]>, Failure>) -> bool {
+        matches!(result, Err(Failure::Damaged(_)))
+    }
+
+    #[test]
+    fn every_codec_gives_back_what_was_compressed_up_to_the_limit() {
+        for codec in PACKED {
+            for length in [0, 1, 1000, 32 * 1024, 300_000] {
+                let plain = text(length);
+                let packed = compress(codec, &plain);
+                let open = |limit| codec.decompress(&packed, limit);
+                assert!(
+                    open(length).is_ok_and(|all| all == plain),
+                    "{codec} {length}"
+                );
+                assert!(
+                    open(usize::MAX).is_ok_and(|all| all == plain),
+                    "{codec} {length}"
+                );
+                if length > 0 {
+                    let size = too_large(&open(length - 1)).expect("too large");
+                    assert!(size >= length.min(32 * 1024), "{codec} {length} {size}");
+                    assert!(too_large(&open(0)).is_some(), "{codec} {length}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn lz4_frames_are_those_of_kafka() {
+        let packed = compress(CompressionType::Lz4, &text(1000));
+        assert_eq!(packed[..7], [0x04, 0x22, 0x4d, 0x18, 0x60, 0x40, 0x82]);
+        assert_eq!(packed[packed.len() - 4..], [0; 4]);
+    }
+
+    #[test]
+    fn snappy_is_read_with_any_framing_version_and_without_framing() {
+        let plain = text(100_000);
+        let mut little_endian = compress(CompressionType::Snappy, &plain);
+        little_endian[8..16].copy_from_slice(&[1, 0, 0, 0, 1, 0, 0, 0]);
+        let raw = snap::raw::Encoder::new()
+            .compress_vec(&plain)
+            .expect("snappy");
+        for packed in [little_endian, raw] {
+            let open = CompressionType::Snappy.decompress(&packed, plain.len());
+            assert!(open.is_ok_and(|all| all == plain));
+        }
+    }
+
+    #[test]
+    fn several_gzip_members_are_one_content() {
+        let gzip = CompressionType::Gzip;
+        let both = [compress(gzip, b"first "), compress(gzip, b"second")].concat();
+        assert!(
+            gzip.decompress(&both, 100)
+                .is_ok_and(|all| *all == b"first second"[..])
+        );
+    }
+
+    #[test]
+    fn a_small_batch_is_read_whatever_window_its_zstd_frame_declares() {
+        // What compression level 22 declares: 128 MiB.
+        let packed = zstd_frame(b"small", 27);
+        let open = CompressionType::Zstd.decompress(&packed, 5);
+        assert!(open.is_ok_and(|all| *all == b"small"[..]));
+    }
+
+    #[test]
+    fn a_snappy_block_that_declares_more_than_it_can_hold_is_damaged() {
+        // A length of 1 GiB, and one literal byte.
+        let block = [0x80, 0x80, 0x80, 0x80, 0x04, 0x00, 0x61];
+        assert!(damaged(
+            &CompressionType::Snappy.decompress(&block, usize::MAX)
+        ));
+        assert_eq!(
+            too_large(&CompressionType::Snappy.decompress(&block, 1 << 20)),
+            Some(1 << 30)
+        );
+        // The densest content there is: every 3 bytes make 64.
+        let dense = vec![7; 1 << 20];
+        let packed = snap::raw::Encoder::new()
+            .compress_vec(&dense)
+            .expect("snappy");
+        assert!(
+            CompressionType::Snappy
+                .decompress(&packed, 1 << 20)
+                .is_ok_and(|all| all == dense)
+        );
+    }
+
+    #[test]
+    fn what_is_cut_off_or_damaged_is_refused() {
+        let plain = text(100_000);
+        for codec in PACKED {
+            let packed = compress(codec, &plain);
+            assert!(
+                damaged(&codec.decompress(&packed[..packed.len() / 2], 1 << 20)),
+                "{codec}"
+            );
+            assert!(
+                damaged(&codec.decompress(b"no such format", 1 << 20)),
+                "{codec}"
+            );
+        }
+        let framed = compress(CompressionType::Snappy, &plain);
+        for cut in [&framed[..12], &framed[..18], &framed[..framed.len() - 1]] {
+            let result = CompressionType::Snappy.decompress(cut, 1 << 20);
+            assert!(!result.is_ok_and(|all| all == plain));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_decompress_to_more_than_the_limit(
+            codec in proptest::sample::select(PACKED.to_vec()),
+            start in proptest::sample::select(vec![0_usize, 1]),
+            bytes in proptest::collection::vec(any::<u8>(), 0..300),
+            flips in proptest::collection::vec(any::<(proptest::sample::Index, u8)>(), 0..4),
+            limit in 0_usize..2000,
+        ) {
+            // Half of the time a valid frame with a few bytes changed, which gets much further in.
+            let mut packed = if start == 0 { bytes } else { compress(codec, &bytes) };
+            for (at, value) in flips {
+                if !packed.is_empty() {
+                    let at = at.index(packed.len());
+                    packed[at] = value;
+                }
+            }
+            if let Ok(plain) = codec.decompress(&packed, limit) {
+                prop_assert!(plain.len() <= limit);
+            }
+        }
+    }
+}

@@ -311,3 +311,243 @@ fn read_record<'a>(
         headers_count,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::batch::Batches;
+    use super::super::golden::{B1, EMPTY, LAT, T1, joined, rebuilt, unhex};
+    use super::*;
+
+    fn decode(batch: &[u8]) -> Result<RecordBatch, RemoteStorageError> {
+        let batch = Batches::new(batch).next().expect("a batch")?;
+        batch.decode(1 << 20)
+    }
+
+    /// The records blob of `T1` with these bytes in its place, `count` of them.
+    fn with_blob(count: i32, blob: &[u8]) -> Result<RecordBatch, RemoteStorageError> {
+        decode(&rebuilt(T1, 0, count, blob))
+    }
+
+    #[test]
+    fn records_are_read_in_place() {
+        let bytes = unhex(B1);
+        let batch = Batches::new(&bytes).next().expect("one").expect("batch");
+        let records = batch.records(0).expect("records, which are not compressed");
+        assert_eq!((records.len(), records.is_empty()), (2, false));
+        assert_eq!(records.header().base_offset(), 10);
+
+        let all: Vec<_> = records.iter().collect();
+        assert_eq!((all[0].offset, all[0].timestamp), (10, 1000));
+        assert_eq!(
+            (all[0].key, all[0].value),
+            (Some(&b"k"[..]), Some(&b"v0"[..]))
+        );
+        assert_eq!(all[0].headers().len(), 0);
+        assert_eq!((all[1].offset, all[1].timestamp), (11, 1100));
+        assert_eq!((all[1].offset_delta, all[1].timestamp_delta), (1, 100));
+        assert_eq!((all[1].key, all[1].value), (None, Some(&b"v1"[..])));
+        let headers: Vec<_> = all[1].headers().collect();
+        assert_eq!(headers[0].key_text(), "h");
+        assert_eq!(headers[0].value, Some(&b"x"[..]));
+        assert_eq!(headers.len(), 1);
+
+        let value = all[1].value.expect("value").as_ptr();
+        assert!(bytes.as_ptr_range().contains(&value), "nothing is copied");
+    }
+
+    #[test]
+    fn an_owned_batch_says_the_same() {
+        let bytes = unhex(B1);
+        let batch = Batches::new(&bytes).next().expect("one").expect("batch");
+        let owned = batch.decode(0).expect("batch");
+        assert_eq!((owned.base_offset, owned.last_offset_delta), (10, 1));
+        assert_eq!((owned.base_timestamp, owned.max_timestamp), (1000, 1100));
+        assert_eq!((owned.producer_id, owned.producer_epoch), (-1, -1));
+        assert_eq!((owned.base_sequence, owned.attributes), (-1, 0));
+        assert_eq!(owned.partition_leader_epoch, 0);
+        let records = batch.records(0).expect("records");
+        for (borrowed, owned) in records.iter().zip(&owned.records) {
+            assert_eq!(borrowed.offset, owned.offset);
+            assert_eq!(borrowed.timestamp, owned.timestamp);
+            assert_eq!(borrowed.key, owned.key.as_deref());
+            assert_eq!(borrowed.value, owned.value.as_deref());
+            assert!(borrowed.headers().eq(owned.headers()));
+        }
+    }
+
+    #[test]
+    fn an_append_time_is_that_of_every_record() {
+        let batch = decode(&unhex(LAT)).expect("batch");
+        let read: Vec<_> = batch
+            .records
+            .iter()
+            .map(|r| (r.offset, r.timestamp))
+            .collect();
+        assert_eq!(read, [(20, 5000), (21, 5000)]);
+    }
+
+    #[test]
+    fn an_emptied_batch_has_no_records_whatever_its_codec() {
+        assert_eq!(decode(&unhex(EMPTY)).expect("batch").records, []);
+        for codec in 0..5 {
+            assert_eq!(
+                decode(&rebuilt(EMPTY, codec, 0, &[]))
+                    .expect("batch")
+                    .records,
+                []
+            );
+        }
+        assert!(decode(&rebuilt(EMPTY, 5, 0, &[])).is_err(), "unknown codec");
+    }
+
+    #[test]
+    fn compressed_records_are_those_that_went_in() {
+        let bytes = unhex(T1);
+        let plain = decode(&bytes).expect("batch");
+        let packed = zstd::bulk::compress(&bytes[61..], 3).expect("zstd");
+        let read = decode(&rebuilt(T1, 4, 4, &packed)).expect("batch");
+        assert_eq!(read.records, plain.records);
+        let error = decode(&rebuilt(T1, 1, 4, &packed)).expect_err("not gzip");
+        assert!(error.to_string().contains("batch at offset 10: gzip"));
+    }
+
+    #[test]
+    fn a_key_may_be_empty_and_a_header_may_have_no_value() {
+        // length, attributes, timestamp, offset, key, value, one header "h" without value
+        let blob = [0x14, 0, 0, 0, 0, 0x01, 0x02, 0x02, b'h', 0x01];
+        let mut blob = blob.to_vec();
+        blob[0] = u8::try_from((blob.len() - 1) * 2).expect("length");
+        let batch = with_blob(1, &blob).expect("batch");
+        assert_eq!(batch.records[0].key.as_deref(), Some(&b""[..]));
+        assert_eq!(batch.records[0].value, None);
+        let header = batch.records[0].headers().next().expect("header");
+        assert_eq!((header.key, header.value), (&b"h"[..], None));
+    }
+
+    #[test]
+    fn a_header_name_that_is_not_utf_8_is_kept_and_shown_as_kafka_shows_it() {
+        let blob = [0x12, 0, 0, 0, 0x01, 0x01, 0x02, 0x02, 0xff, 0x01];
+        let batch = with_blob(1, &blob).expect("batch");
+        let header = batch.records[0].headers().next().expect("header");
+        assert_eq!(header.key, [0xff]);
+        assert_eq!(header.key_text(), "\u{fffd}");
+    }
+
+    #[test]
+    fn records_that_no_producer_writes_are_refused() {
+        let good = [0x0c, 0, 0, 0, 0x01, 0x01, 0];
+        assert!(with_blob(1, &good).is_ok());
+        for (count, blob, why) in [
+            (2, &good[..], "fewer records than declared"),
+            (0, &good, "more records than declared"),
+            (-1, &good, "a negative count"),
+            (i32::MAX, &good, "an impossible count"),
+            (
+                1,
+                &[0x0e, 0, 0, 0, 0x01, 0x01, 0],
+                "a length beyond the end",
+            ),
+            (
+                1,
+                &[0x0e, 0, 0, 0, 0x01, 0x01, 0, 9],
+                "bytes left in a record",
+            ),
+            (
+                1,
+                &[0x0c, 0, 0, 0, 0x01, 0x01, 0, 9],
+                "bytes left after the last",
+            ),
+            (
+                1,
+                &[0x0a, 0, 0, 0, 0x01, 0x01, 0],
+                "a length that is too short",
+            ),
+            (1, &[0x01, 0, 0, 0, 0x01, 0x01, 0], "a negative length"),
+            (1, &[0x0c, 0, 0, 0, 0x03, 0x01, 0], "a key length of -2"),
+            (1, &[0x0c, 0, 0, 0, 0x01, 0x03, 0], "a value length of -2"),
+            (
+                1,
+                &[0x0c, 0, 0, 0, 0x01, 0x01, 0x01],
+                "a negative header count",
+            ),
+            (
+                1,
+                &[0x0c, 0, 0, 0, 0x01, 0x01, 0x02],
+                "more headers than bytes",
+            ),
+            (
+                1,
+                &[0x10, 0, 0, 0, 0x01, 0x01, 0x02, 0x01, 0x01],
+                "a header without name",
+            ),
+            (
+                1,
+                &[0x10, 0, 0, 0, 0x01, 0x01, 0x02, 0, 0x03],
+                "a header value length of -2",
+            ),
+            (1, &[0x80; 20], "an endless number"),
+            (1, &[], "no bytes at all"),
+        ] {
+            assert!(with_blob(count, blob).is_err(), "{why}");
+        }
+    }
+
+    #[test]
+    fn offsets_and_timestamps_that_overflow_are_refused() {
+        let mut late = unhex(T1);
+        late[27..35].copy_from_slice(&(i64::MAX - 500).to_be_bytes());
+        let crc = crc32c::crc32c(&late[21..]);
+        late[17..21].copy_from_slice(&crc.to_be_bytes());
+        let error = decode(&late).expect_err("timestamp");
+        assert!(error.to_string().contains("a timestamp overflows"));
+        // The last offset still fits, that of the record does not.
+        let mut far = rebuilt(T1, 0, 1, &[0x0c, 0, 0, 0x0a, 0x01, 0x01, 0]);
+        far[..8].copy_from_slice(&(i64::MAX - 4).to_be_bytes());
+        let error = decode(&far).expect_err("offset");
+        assert!(error.to_string().contains("an offset overflows"));
+    }
+
+    proptest! {
+        #[test]
+        fn any_records_are_read_or_refused(
+            codec in 0_i16..8,
+            count in -1_i32..6,
+            blob in proptest::collection::vec(any::<u8>(), 0..120),
+        ) {
+            let _ = decode(&rebuilt(T1, codec, count, &blob));
+        }
+
+        #[test]
+        fn changed_records_are_read_or_refused(
+            at in 0_usize..24,
+            value: u8,
+            cut in 0_usize..3,
+        ) {
+            // Around the 24 bytes of the records of B1, so that most of the structure is right.
+            let mut blob = unhex(B1)[61..].to_vec();
+            blob[at] = value;
+            blob.truncate(24 - cut);
+            if let Ok(batch) = decode(&rebuilt(B1, 0, 2, &blob)) {
+                prop_assert_eq!(batch.records.len(), 2);
+                for record in &batch.records {
+                    prop_assert_eq!(record.headers().count(), record.headers().len());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn borrowed_batches_of_a_log_can_be_held_together() {
+        let log = joined(&[B1, T1]);
+        let batches: Vec<_> = Batches::new(&log)
+            .map(|batch| batch.expect("batch"))
+            .collect();
+        let records: Vec<_> = batches
+            .iter()
+            .map(|b| b.records(0).expect("records"))
+            .collect();
+        assert_eq!(records.iter().flatten().count(), 6);
+    }
+}
