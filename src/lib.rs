@@ -3,6 +3,7 @@
 pub mod backends;
 pub mod error;
 pub mod index;
+pub mod layers;
 pub mod layout;
 pub mod metadata;
 pub mod model;

@@ -268,16 +268,7 @@ impl RemoteStorageError {
         match self {
             Self::TimedOut {
                 phase, operation, ..
-            } => {
-                phase.is_none()
-                    && !matches!(
-                        operation,
-                        OpKind::CopySegment
-                            | OpKind::FetchSegment
-                            | OpKind::FetchIndex
-                            | OpKind::DeleteSegment
-                    )
-            }
+            } => phase.is_none() && operation.is_store_request(),
             _ => matches!(self.kind(), ErrorKind::Unavailable | ErrorKind::NotReady),
         }
     }

@@ -75,6 +75,14 @@ impl OpKind {
         }
     }
 
+    /// Whether this is one request to a store, and not an operation on a segment.
+    pub const fn is_store_request(self) -> bool {
+        !matches!(
+            self,
+            Self::CopySegment | Self::FetchSegment | Self::FetchIndex | Self::DeleteSegment
+        )
+    }
+
     /// Whether this request changes the store. Reads and writes have permits of their own.
     pub const fn is_write(self) -> bool {
         !matches!(

@@ -1,0 +1,2 @@
+//! The metrics of both floors.
+pub(super) mod keys;

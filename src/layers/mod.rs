@@ -1,0 +1,27 @@
+//! The layers of the two floors of requests, each written once for every request it can wrap.
+//!
+//! A layer says in its docs where it goes; the builder of `RemoteStorage` is the one place that
+//! puts them in order:
+//!
+//! ```text
+//! segment operations   trace ▸ metrics ▸ deadline ▸ copier
+//!                      trace ▸ metrics ▸ fetcher, or RefuseReads
+//!                      trace ▸ metrics ▸ deleter, or RefuseDeletes
+//! store requests       retry ▸ trace ▸ metrics ▸ timeout ▸ permits ▸ store
+//! ```
+//!
+//! A dropped call is a cancelled call, through every layer: nothing is spawned here, and a guard
+//! gives back whatever the call held.
+
+mod metrics;
+mod outcome;
+pub mod permits;
+pub mod retry;
+pub mod timeout;
+
+#[cfg(test)]
+mod samples;
+
+pub use permits::{Permits, PermitsLayer};
+pub use retry::{Retry, RetryLayer, RetryPolicy};
+pub use timeout::{Timeout, TimeoutLayer};

@@ -1,0 +1,143 @@
+//! Bounds the store requests in flight, reads and writes apart.
+//!
+//! The permits belong to the layer: every service that one [`PermitsLayer`] makes draws on the
+//! same two pools, so the bound holds over all calls of a handle, and uploads cannot starve
+//! consumers. A write is a request whose [`OpKind`](crate::model::OpKind) says so.
+//!
+//! It goes directly around the store: inside the retry, so a request that waits out its backoff
+//! holds no permit, and inside the timeout, so that waiting for one is part of the attempt. A
+//! permit is held until the answer is there or the call is dropped.
+//!
+//! Permits are given in the order in which they were asked for, so nothing starves: the request
+//! that gives an upload up waits behind the writes that were there before it, not behind those
+//! that came later. And nothing can wait in a circle: what holds a permit is one request, which
+//! waits for the store and for nothing else. A copy that waits for its parts holds none.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use metrics::Gauge;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
+use tower::{Layer, Service, ServiceExt as _};
+
+use super::metrics::keys::{self, Direction};
+use crate::error::RemoteStorageError;
+use crate::ops::{OpFuture, OpService, StorageOp};
+
+/// A [`Layer`] that wraps services in [`Permits`], all of them sharing its two pools.
+#[derive(Clone, Debug)]
+pub struct PermitsLayer {
+    reads: Arc<Semaphore>,
+    writes: Arc<Semaphore>,
+}
+
+impl PermitsLayer {
+    /// Lets this many requests run at once. Zero would let none run, ever, and counts as one.
+    ///
+    /// Stores are configured with 64 reads and 16 writes by default.
+    pub fn new(max_reads: usize, max_writes: usize) -> Self {
+        let pool = |size: usize| Arc::new(Semaphore::new(size.clamp(1, Semaphore::MAX_PERMITS)));
+        Self {
+            reads: pool(max_reads),
+            writes: pool(max_writes),
+        }
+    }
+}
+
+impl<S> Layer<S> for PermitsLayer {
+    type Service = Permits<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        Permits {
+            inner,
+            pools: self.clone(),
+        }
+    }
+}
+
+/// A service that calls `S` when it has a permit.
+///
+/// It is always ready: the wait is part of the call. So a caller that is ready and never calls
+/// takes no permit from others.
+#[derive(Clone, Debug)]
+pub struct Permits<S> {
+    inner: S,
+    pools: PermitsLayer,
+}
+
+impl<Op: StorageOp, S: OpService<Op>> Service<Op> for Permits<S> {
+    type Response = Op::Output;
+    type Error = RemoteStorageError;
+    type Future = OpFuture<Op>;
+
+    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, op: Op) -> Self::Future {
+        let direction = Direction::of(Op::KIND);
+        let pool = Arc::clone(match direction {
+            Direction::Read => &self.pools.reads,
+            Direction::Write => &self.pools.writes,
+        });
+        let inner = self.inner.clone();
+        Box::pin(async move {
+            let waiting = Waiting::start(direction);
+            let permit = pool
+                .acquire_owned()
+                .await
+                .expect("the pools are never closed");
+            drop(waiting);
+            let _held = Held::start(direction, permit);
+            inner.oneshot(op).await
+        })
+    }
+}
+
+/// A wait for a permit; recorded when it ends, also when the caller gave up.
+struct Waiting {
+    direction: Direction,
+    begun: Instant,
+}
+
+impl Waiting {
+    fn start(direction: Direction) -> Self {
+        Self {
+            direction,
+            begun: Instant::now(),
+        }
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        keys::permit_wait(self.direction).record(self.begun.elapsed());
+    }
+}
+
+/// A request in flight.
+struct Held {
+    in_flight: Gauge,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Held {
+    fn start(direction: Direction, permit: OwnedSemaphorePermit) -> Self {
+        let in_flight = keys::requests_in_flight(direction);
+        in_flight.increment(1.0);
+        Self {
+            in_flight,
+            _permit: permit,
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.in_flight.decrement(1.0);
+    }
+}
+
+#[cfg(test)]
+mod tests;
