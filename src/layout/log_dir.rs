@@ -33,8 +33,8 @@ pub fn log_file_name(offset: i64, suffix: &str) -> Result<String, RemoteStorageE
 pub struct LogFileName<'a> {
     /// The offset that the file is named after.
     pub offset: i64,
-    /// All that follows it. Beside [`LOG_FILE_SUFFIX`] and those of [`IndexType`], a broker
-    /// leaves files that end in `.deleted`, `.cleaned` or `.swap`: the caller decides what it
+    /// All that follows it. Beside those of [`SEGMENT_FILE_SUFFIXES`](super::SEGMENT_FILE_SUFFIXES)
+    /// a broker leaves files that end in `.deleted`, `.cleaned` or `.swap`: the caller decides what it
     /// knows.
     pub suffix: &'a str,
 }
@@ -66,7 +66,8 @@ pub enum LogDirState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogDirName<'a> {
     /// The topic's name. A broker may have cut it short in a directory that is not
-    /// [`Current`](LogDirState::Current), to stay within [`MAX_FILE_NAME_BYTES`].
+    /// [`Current`](LogDirState::Current), to stay within
+    /// [`MAX_FILE_NAME_BYTES`](super::MAX_FILE_NAME_BYTES).
     pub topic: &'a str,
     /// The partition's index in the topic.
     pub partition: i32,
