@@ -63,8 +63,9 @@ pub fn partition_dir_key(
     parse_key(&key)
 }
 
-/// The key of one of a segment's objects: prefix, [`partition_dir_name`] and
-/// [`segment_file_name`], joined by `/`.
+/// The key of one of a segment's objects: prefix,
+/// [`partition_dir_name`](super::partition_dir_name) and
+/// [`segment_file_name`](super::segment_file_name), joined by `/`.
 ///
 /// # Errors
 ///
