@@ -1,0 +1,318 @@
+//! What the metadata cache costs at a million segments, against plain maps, and as it grows.
+//!
+//! - `find/1M`: a lookup beside the floor search in a bare `BTreeMap<i64, u32>` with as many
+//!   entries (bar: at most 4 times), and the highest offset of an epoch (at most 2 lookups).
+//! - `fill/1M`: a million adds and finishes beside a map of owned records that clones what it
+//!   finds (bar: at most half).
+//! - `grow`: one call at a thousand to a million segments (bar: at most 4 times from end to end).
+
+use std::collections::{BTreeMap, HashMap};
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_main};
+use krabka_remote_storage::metadata::RemoteLogMetadataCache;
+use krabka_remote_storage::{
+    LeaderEpoch, RemoteLogSegmentDetails, RemoteLogSegmentId, RemoteLogSegmentMetadata,
+    RemoteLogSegmentMetadataUpdate, RemoteLogSegmentState, TopicIdPartition,
+};
+use uuid::Uuid;
+
+const MILLION: u32 = 1_000_000;
+/// Offsets in a segment.
+const SPAN: i64 = 1_000;
+const EPOCHS: u32 = 4;
+
+fn tp() -> TopicIdPartition {
+    TopicIdPartition::new(Uuid::from_u128(0xca), "orders", 7)
+}
+
+/// Ids without order, as random ones are.
+fn id(number: u32) -> RemoteLogSegmentId {
+    let spread = u128::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
+    RemoteLogSegmentId::new(tp(), Uuid::from_u128(spread))
+}
+
+/// The epoch that segment `number` of a million lies in; what follows them is in the last one.
+fn epoch(number: u32) -> LeaderEpoch {
+    let epoch = (number / (MILLION / EPOCHS)).min(EPOCHS - 1);
+    LeaderEpoch(epoch.try_into().expect("a few epochs"))
+}
+
+fn started(number: u32) -> RemoteLogSegmentMetadata {
+    let start = i64::from(number) * SPAN;
+    let epochs = BTreeMap::from([(epoch(number), start)]);
+    let details =
+        RemoteLogSegmentDetails::new(1 << 30, RemoteLogSegmentState::CopySegmentStarted, epochs);
+    RemoteLogSegmentMetadata::new(id(number), start, start + SPAN - 1, 1, 1, 1, details)
+        .expect("a valid segment")
+}
+
+fn update(number: u32, state: RemoteLogSegmentState) -> RemoteLogSegmentMetadataUpdate {
+    RemoteLogSegmentMetadataUpdate::new(id(number), 2, None, state, 1)
+}
+
+fn finished(number: u32) -> RemoteLogSegmentMetadataUpdate {
+    update(number, RemoteLogSegmentState::CopySegmentFinished)
+}
+
+fn filled(segments: u32) -> RemoteLogMetadataCache {
+    let mut cache = RemoteLogMetadataCache::new(tp());
+    for number in 0..segments {
+        cache.add_segment(&started(number)).expect("a new segment");
+        cache
+            .update_segment(&finished(number))
+            .expect("a started segment");
+    }
+    cache
+}
+
+/// Numbers below `bound` in an order without locality.
+struct Scattered {
+    state: u64,
+    bound: u32,
+}
+
+impl Scattered {
+    fn below(bound: u32) -> Self {
+        Self { state: 1, bound }
+    }
+}
+
+impl Iterator for Scattered {
+    type Item = u32;
+
+    fn next(&mut self) -> Option<u32> {
+        self.state = self
+            .state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        let high = (self.state >> 32) * u64::from(self.bound);
+        u32::try_from(high >> 32).ok()
+    }
+}
+
+fn find(c: &mut Criterion) {
+    let mut group = c.benchmark_group("find/1M");
+    let floor: BTreeMap<i64, u32> = (0..MILLION).map(|n| (i64::from(n) * SPAN, n)).collect();
+    let cache = filled(MILLION);
+    let mut numbers = Scattered::below(MILLION);
+    let mut next = move || numbers.next().expect("an endless sequence");
+
+    group.bench_function("bare BTreeMap floor", |b| {
+        b.iter(|| {
+            let offset = i64::from(next()) * SPAN + SPAN / 2;
+            floor
+                .range(..=black_box(offset))
+                .next_back()
+                .map(|(_, n)| *n)
+        });
+    });
+    group.bench_function("find_segment", |b| {
+        b.iter(|| {
+            let number = next();
+            let offset = i64::from(number) * SPAN + SPAN / 2;
+            let found = cache.find_segment(epoch(number), black_box(offset));
+            found.expect("a finished segment").end_offset()
+        });
+    });
+    group.bench_function("highest_offset", |b| {
+        b.iter(|| cache.highest_offset(black_box(epoch(next()))));
+    });
+    group.bench_function("find_segment, owned", |b| {
+        b.iter(|| {
+            let number = next();
+            let offset = i64::from(number) * SPAN + SPAN / 2;
+            cache
+                .find_segment(epoch(number), offset)
+                .map(|segment| segment.to_metadata())
+        });
+    });
+    group.finish();
+}
+
+/// The plain way to keep segments: owned records by id, and an owned answer for every lookup.
+#[derive(Default)]
+struct OwnedRecords {
+    segments: HashMap<RemoteLogSegmentId, RemoteLogSegmentMetadata>,
+    readable: BTreeMap<LeaderEpoch, BTreeMap<i64, RemoteLogSegmentId>>,
+}
+
+impl OwnedRecords {
+    fn find(&self, id: &RemoteLogSegmentId) -> Option<RemoteLogSegmentMetadata> {
+        self.segments.get(id).cloned()
+    }
+
+    fn add(&mut self, metadata: RemoteLogSegmentMetadata) {
+        let id = metadata.remote_log_segment_id().clone();
+        if self.find(&id).is_none() {
+            self.segments.insert(id, metadata);
+        }
+    }
+
+    fn update(&mut self, update: &RemoteLogSegmentMetadataUpdate) {
+        let id = &update.remote_log_segment_id;
+        let Some(known) = self.find(id) else { return };
+        let updated = known.with_update(update).expect("a legal update");
+        for (&epoch, &start) in updated.segment_leader_epochs() {
+            let readable = self.readable.entry(epoch).or_default();
+            readable.insert(start, id.clone());
+        }
+        self.segments.insert(id.clone(), updated);
+    }
+}
+
+fn fill(c: &mut Criterion) {
+    let adds: Vec<_> = (0..MILLION).map(started).collect();
+    let finishes: Vec<_> = (0..MILLION).map(finished).collect();
+    let mut group = c.benchmark_group("fill/1M");
+    group.sample_size(10);
+    group.bench_function("owned records", |b| {
+        b.iter_batched(
+            || adds.clone(),
+            |adds| {
+                let mut records = OwnedRecords::default();
+                for (add, finish) in adds.into_iter().zip(&finishes) {
+                    records.add(add);
+                    records.update(finish);
+                }
+                records
+            },
+            BatchSize::PerIteration,
+        );
+    });
+    group.bench_function("cache", |b| {
+        b.iter_batched(
+            || adds.clone(),
+            |adds| {
+                let mut cache = RemoteLogMetadataCache::new(tp());
+                for (add, finish) in adds.into_iter().zip(&finishes) {
+                    cache.add_segment(&add).expect("a new segment");
+                    cache.update_segment(finish).expect("a started segment");
+                }
+                cache
+            },
+            BatchSize::PerIteration,
+        );
+    });
+    group.finish();
+}
+
+/// A cache that keeps its number of segments: new ones come, the oldest go.
+struct Rolling {
+    cache: RemoteLogMetadataCache,
+    oldest: u32,
+    next: u32,
+    numbers: Scattered,
+}
+
+/// What each round of [`Rolling`] spent in one kind of call.
+#[derive(Default)]
+struct Spent {
+    add: Duration,
+    finish: Duration,
+    find: Duration,
+    delete: Duration,
+}
+
+const ROUND: u32 = 256;
+
+type Pick = fn(&Spent) -> Duration;
+
+impl Rolling {
+    fn new(segments: u32) -> Self {
+        Self {
+            cache: filled(segments),
+            oldest: 0,
+            next: segments,
+            numbers: Scattered::below(segments),
+        }
+    }
+
+    fn round(&mut self, spent: &mut Spent) {
+        let Self {
+            cache,
+            oldest,
+            next,
+            numbers,
+        } = self;
+        let new = *next..*next + ROUND;
+        let adds: Vec<_> = new.clone().map(started).collect();
+        let finishes: Vec<_> = new.map(finished).collect();
+        let offsets: Vec<_> = numbers
+            .take(ROUND as usize)
+            .map(|n| *oldest + ROUND + n.min(*next - *oldest - ROUND - 1))
+            .map(|number| (epoch(number), i64::from(number) * SPAN))
+            .collect();
+        let deletions: Vec<_> = (*oldest..*oldest + ROUND)
+            .map(|n| {
+                let states = [
+                    RemoteLogSegmentState::DeleteSegmentStarted,
+                    RemoteLogSegmentState::DeleteSegmentFinished,
+                ];
+                states.map(|state| update(n, state))
+            })
+            .collect();
+
+        let begin = Instant::now();
+        for add in &adds {
+            cache.add_segment(add).expect("a new segment");
+        }
+        spent.add += begin.elapsed();
+
+        let begin = Instant::now();
+        for finish in &finishes {
+            cache.update_segment(finish).expect("a started segment");
+        }
+        spent.finish += begin.elapsed();
+
+        let begin = Instant::now();
+        for &(epoch, offset) in &offsets {
+            let found = cache.find_segment(epoch, offset);
+            black_box(found.expect("a finished segment").end_offset());
+        }
+        spent.find += begin.elapsed();
+
+        let begin = Instant::now();
+        for [start, end] in &deletions {
+            cache.update_segment(start).expect("a finished segment");
+            cache.update_segment(end).expect("a segment being deleted");
+        }
+        spent.delete += begin.elapsed();
+
+        *next += ROUND;
+        *oldest += ROUND;
+    }
+}
+
+fn grow(c: &mut Criterion) {
+    let mut group = c.benchmark_group("grow");
+    let calls: [(&str, Pick); 4] = [
+        ("add", |spent| spent.add),
+        ("finish", |spent| spent.finish),
+        ("find", |spent| spent.find),
+        ("delete from the front", |spent| spent.delete),
+    ];
+    for segments in [1_000, 10_000, 100_000, MILLION] {
+        let mut rolling = Rolling::new(segments);
+        for (name, pick) in calls {
+            group.bench_function(BenchmarkId::new(name, segments), |b| {
+                b.iter_custom(|calls| {
+                    let rounds =
+                        u32::try_from(calls.div_ceil(u64::from(ROUND))).expect("few rounds");
+                    let mut spent = Spent::default();
+                    for _ in 0..rounds {
+                        rolling.round(&mut spent);
+                    }
+                    let done = f64::from(rounds * ROUND);
+                    #[allow(clippy::cast_precision_loss)] // a count of calls, far below 2^52
+                    pick(&spent).mul_f64(calls as f64 / done)
+                });
+            });
+        }
+    }
+    group.finish();
+}
+
+criterion_group!(benches, find, fill, grow);
+criterion_main!(benches);
