@@ -1,2 +1,268 @@
-//! The metrics of both floors.
-pub(super) mod keys;
+//! Measures every call on both floors, through the `metrics` facade.
+//!
+//! Around a segment operation [`MetricsLayer`] measures what the caller waited for, and goes
+//! directly inside the trace. Around a store request it measures one attempt, and goes inside the
+//! retry and outside the timeout. A call that is dropped before it answers is recorded with the
+//! outcome `cancelled`, so samples equal calls.
+//!
+//! # Every metric
+//!
+//! | Name | Kind | Labels | Unit | Meaning |
+//! |---|---|---|---|---|
+//! | `krabka_remote_storage_operation_duration_seconds` | histogram | `operation`, `outcome` | seconds | How long segment operations took, as their callers saw it |
+//! | `krabka_remote_storage_in_flight` | gauge | `operation` | count | Segment operations that have begun and not ended |
+//! | `krabka_remote_storage_bytes_total` | counter | `operation`, `direction` | bytes | Object content that successful segment operations moved |
+//! | `krabka_remote_storage_oldest_copy_age_seconds` | gauge | | seconds | For how long the oldest copy in flight has run; 0 when there is none |
+//! | `krabka_remote_storage_refused_total` | counter | `operation` | count | Segment operations that the configuration forbids (write-once, write-only) |
+//! | `krabka_remote_storage_requests_total` | counter | `request`, `outcome` | count | Requests to the store, each attempt counted |
+//! | `krabka_remote_storage_request_duration_seconds` | histogram | `request`, `outcome` | seconds | How long single attempts took, the wait for a permit included |
+//! | `krabka_remote_storage_request_attempts` | histogram | `request`, `outcome` | count | Attempts that a store request took until it was answered for good; not recorded for a request whose caller gave up |
+//! | `krabka_remote_storage_permit_wait_seconds` | histogram | `direction` | seconds | How long attempts waited for a permit, also those that gave up waiting |
+//! | `krabka_remote_storage_requests_in_flight` | gauge | `direction` | count | Store requests that hold a permit |
+//!
+//! | Label | Values |
+//! |---|---|
+//! | `operation` | `copy_segment`, `fetch_segment`, `fetch_index`, `delete_segment` |
+//! | `request` | `get`, `head`, `put`, `create`, `start_upload`, `put_part`, `complete_upload`, `abort_upload`, `delete`, `list` |
+//! | `outcome` | `ok`, `cancelled`, or the failure's [`ErrorKind`](crate::ErrorKind): `io`, `not_found`, `invalid`, `conflict`, `refused`, `unavailable`, `rejected`, `timed_out`, `outcome_unknown`, `corrupt`, `not_ready` |
+//! | `direction` | `read`, `write` |
+//!
+//! # The age of the oldest copy
+//!
+//! A gauge is pushed, and an age grows by itself. No background task pushes it: it is set
+//! whenever a copy begins or ends, and whenever [`CopiesInFlight::refresh`] is called. An exporter
+//! calls that before it reads the recorder; without it the gauge shows the age as of the last
+//! copy that began or ended.
+
+mod keys;
+
+use std::collections::BTreeMap;
+use std::marker::PhantomData;
+use std::sync::{Arc, LazyLock};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use metrics::Gauge;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+use tower::{Layer, Service};
+
+pub use keys::describe_metrics;
+pub(in crate::layers) use keys::{
+    Direction, permit_wait, refused, request_attempts, requests_in_flight,
+};
+
+use super::outcome::Outcome;
+use crate::error::RemoteStorageError;
+use crate::model::OpKind;
+use crate::ops::{OpFuture, OpService, StorageOp};
+
+/// A [`Layer`] that wraps services in [`Metrics`].
+#[derive(Clone, Debug)]
+pub struct MetricsLayer {
+    copies: CopiesInFlight,
+}
+
+impl MetricsLayer {
+    /// Measures calls, and counts copies among all those of this process.
+    pub fn new() -> Self {
+        Self::with_copies(CopiesInFlight::of_process())
+    }
+
+    /// Measures calls, and counts copies among these.
+    pub fn with_copies(copies: CopiesInFlight) -> Self {
+        Self { copies }
+    }
+}
+
+impl Default for MetricsLayer {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<S> Layer<S> for MetricsLayer {
+    type Service = Metrics<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        Metrics {
+            inner,
+            copies: self.copies.clone(),
+        }
+    }
+}
+
+/// A service that measures the calls it passes to `S`.
+#[derive(Clone, Debug)]
+pub struct Metrics<S> {
+    inner: S,
+    copies: CopiesInFlight,
+}
+
+impl<Op: StorageOp, S: OpService<Op>> Service<Op> for Metrics<S> {
+    type Response = Op::Output;
+    type Error = RemoteStorageError;
+    type Future = OpFuture<Op>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, op: Op) -> Self::Future {
+        let sample = Sample::start(op.clone(), &self.copies);
+        // Called here, not in the block: this is the instance that was polled ready.
+        let call = self.inner.call(op);
+        Box::pin(async move {
+            let result = call.await;
+            sample.end(&result);
+            result
+        })
+    }
+}
+
+/// The copies that have begun and not ended, of every handle that shares this value.
+///
+/// It keeps `krabka_remote_storage_oldest_copy_age_seconds`.
+#[derive(Clone, Debug, Default)]
+pub struct CopiesInFlight {
+    state: Arc<Mutex<Beginnings>>,
+}
+
+/// When each copy began. Numbers are given in the order of beginning, so the first is the oldest.
+#[derive(Debug, Default)]
+struct Beginnings {
+    next: u64,
+    began: BTreeMap<u64, Instant>,
+}
+
+impl CopiesInFlight {
+    /// Those of every handle in this process, which is what the one gauge is about.
+    pub fn of_process() -> Self {
+        static PROCESS: LazyLock<CopiesInFlight> = LazyLock::new(CopiesInFlight::default);
+        PROCESS.clone()
+    }
+
+    /// For how long the oldest copy has run; `None` when there is none.
+    pub fn oldest_age(&self) -> Option<Duration> {
+        self.state.lock().oldest_age()
+    }
+
+    /// Sets the gauge to the age of the oldest copy as of now, and to 0 when there is none.
+    pub fn refresh(&self) {
+        self.state.lock().publish();
+    }
+
+    fn start(&self) -> CopyInFlight {
+        let mut state = self.state.lock();
+        let number = state.next;
+        state.next += 1;
+        state.began.insert(number, Instant::now());
+        state.publish();
+        CopyInFlight {
+            number,
+            copies: self.clone(),
+        }
+    }
+}
+
+impl Beginnings {
+    fn oldest_age(&self) -> Option<Duration> {
+        self.began
+            .first_key_value()
+            .map(|(_, began)| began.elapsed())
+    }
+
+    /// Called with the lock held, so that a stale age never overwrites a newer one.
+    fn publish(&self) {
+        let age = self.oldest_age().unwrap_or_default();
+        keys::oldest_copy_age().set(age.as_secs_f64());
+    }
+}
+
+/// A copy in flight.
+struct CopyInFlight {
+    number: u64,
+    copies: CopiesInFlight,
+}
+
+impl Drop for CopyInFlight {
+    fn drop(&mut self) {
+        let mut state = self.copies.state.lock();
+        state.began.remove(&self.number);
+        state.publish();
+    }
+}
+
+/// One call; it records itself whichever way it ends.
+struct Sample<Op: StorageOp> {
+    op: Op,
+    began: Instant,
+    outcome: Outcome,
+    bytes: u64,
+    /// `None` for a store request, which is in flight when it has its permit.
+    in_flight: Option<InFlight<Op>>,
+    _copy: Option<CopyInFlight>,
+}
+
+impl<Op: StorageOp> Sample<Op> {
+    fn start(op: Op, copies: &CopiesInFlight) -> Self {
+        let is_operation = !Op::KIND.is_store_request();
+        Self {
+            op,
+            began: Instant::now(),
+            outcome: Outcome::Cancelled,
+            bytes: 0,
+            in_flight: is_operation.then(InFlight::start),
+            _copy: (Op::KIND == OpKind::CopySegment).then(|| copies.start()),
+        }
+    }
+
+    fn end(mut self, result: &Result<Op::Output, RemoteStorageError>) {
+        self.outcome = Outcome::of(result);
+        if let Ok(output) = result {
+            self.bytes = self.op.bytes_moved(output);
+        }
+    }
+}
+
+impl<Op: StorageOp> Drop for Sample<Op> {
+    fn drop(&mut self) {
+        let took = self.began.elapsed();
+        if self.in_flight.is_some() {
+            keys::operation_duration::<Op>(self.outcome).record(took);
+            if self.bytes > 0 {
+                keys::bytes::<Op>().increment(self.bytes);
+            }
+        } else {
+            keys::requests::<Op>(self.outcome).increment(1);
+            keys::request_duration::<Op>(self.outcome).record(took);
+        }
+    }
+}
+
+/// A segment operation in flight. It keeps its gauge, so that a recorder which is installed in
+/// between does not see the end of what it did not see begin.
+struct InFlight<Op> {
+    gauge: Gauge,
+    operation: PhantomData<fn() -> Op>,
+}
+
+impl<Op: StorageOp> InFlight<Op> {
+    fn start() -> Self {
+        let gauge = keys::in_flight::<Op>();
+        gauge.increment(1.0);
+        Self {
+            gauge,
+            operation: PhantomData,
+        }
+    }
+}
+
+impl<Op> Drop for InFlight<Op> {
+    fn drop(&mut self) {
+        self.gauge.decrement(1.0);
+    }
+}
+
+#[cfg(test)]
+mod tests;

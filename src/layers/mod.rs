@@ -13,15 +13,22 @@
 //! A dropped call is a cancelled call, through every layer: nothing is spawned here, and a guard
 //! gives back whatever the call held.
 
-mod metrics;
+pub mod deadline;
+pub mod metrics;
 mod outcome;
 pub mod permits;
+pub mod refuse;
 pub mod retry;
 pub mod timeout;
+pub mod trace;
 
 #[cfg(test)]
 mod samples;
 
+pub use deadline::{Deadline, DeadlineLayer};
+pub use metrics::{CopiesInFlight, Metrics, MetricsLayer, describe_metrics};
 pub use permits::{Permits, PermitsLayer};
+pub use refuse::{RefuseDeletes, RefuseReads};
 pub use retry::{Retry, RetryLayer, RetryPolicy};
 pub use timeout::{Timeout, TimeoutLayer};
+pub use trace::{Trace, TraceLayer};

@@ -21,7 +21,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tower::{Layer, Service, ServiceExt as _};
 
-use super::metrics::keys::{self, Direction};
+use super::metrics::{Direction, permit_wait, requests_in_flight};
 use crate::error::RemoteStorageError;
 use crate::ops::{OpFuture, OpService, StorageOp};
 
@@ -112,7 +112,7 @@ impl Waiting {
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        keys::permit_wait(self.direction).record(self.begun.elapsed());
+        permit_wait(self.direction).record(self.begun.elapsed());
     }
 }
 
@@ -124,7 +124,7 @@ struct Held {
 
 impl Held {
     fn start(direction: Direction, permit: OwnedSemaphorePermit) -> Self {
-        let in_flight = keys::requests_in_flight(direction);
+        let in_flight = requests_in_flight(direction);
         in_flight.increment(1.0);
         Self {
             in_flight,

@@ -24,7 +24,7 @@ use backoff::exponential::{ExponentialBackoff, ExponentialBackoffBuilder};
 use tokio::time::{Instant, Sleep, sleep};
 use tower::retry::Policy;
 
-use super::metrics::keys;
+use super::metrics::request_attempts;
 use super::outcome::Outcome;
 use crate::error::RemoteStorageError;
 use crate::ops::StorageOp;
@@ -140,7 +140,7 @@ impl<Op: StorageOp> Policy<Op, Op::Output, RemoteStorageError> for RetryPolicy {
             return Some(sleep(pause));
         }
         #[expect(clippy::cast_precision_loss, reason = "far fewer than 2^52 attempts")]
-        keys::request_attempts::<Op>(Outcome::of(result)).record((self.failures + 1) as f64);
+        request_attempts::<Op>(Outcome::of(result)).record((self.failures + 1) as f64);
         None
     }
 

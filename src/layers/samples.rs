@@ -1,6 +1,9 @@
 //! Requests, errors and hand-driven services for the tests of the layers.
 
+mod traced;
+
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -11,12 +14,17 @@ use tower::{BoxError, ServiceExt as _};
 use tower_test::mock::Mock;
 use uuid::Uuid;
 
+pub(super) use traced::{Entry, Traced};
+
 use crate::error::RemoteStorageError;
 use crate::model::{
-    LeaderEpoch, OpKind, RemoteLogSegmentDetails, RemoteLogSegmentId, RemoteLogSegmentMetadata,
-    RemoteLogSegmentState, TopicIdPartition,
+    CopiedObject, CopyReceipt, IndexType, LeaderEpoch, LogSegmentData, OpKind,
+    RemoteLogSegmentDetails, RemoteLogSegmentId, RemoteLogSegmentMetadata, RemoteLogSegmentState,
+    TopicIdPartition,
 };
-use crate::ops::{ByteRange, Fetched, Get, StoreTarget};
+use crate::ops::{
+    ByteRange, CopySegment, DeleteSegment, FetchIndex, FetchSegment, Fetched, Get, StoreTarget,
+};
 
 /// The key of [`get`].
 pub(super) const KEY: &str = "orders-0/00000000000000000000.log";
@@ -40,6 +48,46 @@ pub(super) fn metadata() -> Arc<RemoteLogSegmentMetadata> {
         BTreeMap::from([(LeaderEpoch(0), 0)]),
     );
     Arc::new(RemoteLogSegmentMetadata::new(id, 0, 99, -1, 1, 0, details).expect("valid metadata"))
+}
+
+pub(super) fn copy() -> CopySegment {
+    let data = LogSegmentData {
+        log_segment: PathBuf::from("00000000000000000000.log"),
+        offset_index: PathBuf::from("00000000000000000000.index"),
+        time_index: PathBuf::from("00000000000000000000.timeindex"),
+        transaction_index: None,
+        producer_snapshot_index: None,
+        leader_epoch_index: Bytes::new(),
+    };
+    CopySegment::new(metadata(), data)
+}
+
+/// What a copy of ten bytes answers.
+pub(super) fn receipt() -> CopyReceipt {
+    CopyReceipt {
+        objects: vec![CopiedObject {
+            suffix: ".log",
+            key: KEY.to_owned(),
+            size_bytes: 10,
+            sha256: None,
+            e_tag: None,
+            version_id: None,
+            create_precondition: false,
+        }],
+        custom_metadata: None,
+    }
+}
+
+pub(super) fn fetch() -> FetchSegment {
+    FetchSegment::new(metadata(), 0, Some(9))
+}
+
+pub(super) fn fetch_index() -> FetchIndex {
+    FetchIndex::new(metadata(), IndexType::Offset)
+}
+
+pub(super) fn delete() -> DeleteSegment {
+    DeleteSegment::new(metadata())
 }
 
 /// The first attempt of a GET.
