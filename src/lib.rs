@@ -1,5 +1,6 @@
 //! Kafka tiered storage (KIP-405).
 
+pub mod archive;
 pub mod backends;
 pub mod error;
 pub mod index;
@@ -10,6 +11,14 @@ pub mod model;
 pub mod ops;
 pub mod spi;
 
+pub use archive::{
+    ChainHead, ChainStamp, EpochId, HexBytes, MANIFEST_BODY_DOMAIN, MANIFEST_DOMAIN,
+    MANIFEST_FORMAT_VERSION, MANIFEST_SUFFIX, MAX_MANIFEST_BYTES, ManifestBody, ManifestSeq,
+    ManifestSignature, ObjectEntry, SealedManifest, SegmentIdentity, SegmentManifest, Sha256Digest,
+    TrustedManifestKeys, WORM_CHAIN_RECORD_VERSION, WormArchiver, WormChainRecord, WormConfig,
+    canonical_manifest_bytes, manifest_head, manifest_signing_bytes, next_chain_stamp,
+    verify_manifest_signature,
+};
 pub use error::{ErrorKind, RemoteStorageError, WormError};
 pub use index::{
     AbortedTxnIndexEntry, BytePosition, LogOffset, OffsetIndexEntry, RecordBatch, RelativeOffset,

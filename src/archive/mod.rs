@@ -1,0 +1,52 @@
+//! The write-once archive: manifests, their chain, and the verifier.
+//!
+//! A segment is sealed by a manifest, the last object of its copy. It lists the segment's objects
+//! with their digests, names the head of the manifest before, and is signed. So whoever has the
+//! objects and a public key can tell later that nothing was changed, left out or put in.
+//!
+//! | Property | Who enforces it | How a breach is found |
+//! |---|---|---|
+//! | an object cannot be altered or destroyed | the bucket's retention | its digest, in the manifest |
+//! | a key is written once | a conditional create | when it is written |
+//! | which objects a segment has | the manifest | objects without a manifest |
+//! | order and completeness of a run of manifests | the chain of heads | position and head |
+//! | who made a manifest | a signature, by a key that is trusted **from elsewhere** | the signature |
+//! | the newest manifests, whole runs and partitions are still there | nothing in the archive | positions that were written down elsewhere |
+//!
+//! Nothing here creates, extends or changes retention.
+
+mod chain;
+mod config;
+mod digest;
+mod json;
+mod key_file;
+mod keys;
+mod leftover;
+mod manifest;
+mod printable;
+mod record;
+mod seal;
+#[cfg(test)]
+mod vectors;
+mod verified;
+
+pub use chain::{ChainHead, ChainStamp, EpochId, ManifestSeq, next_chain_stamp};
+pub use config::WormConfig;
+pub use digest::{HexBytes, ParseHexError, Sha256Digest};
+pub use keys::{
+    FileSigner, KeyLimit, ManifestPublicKey, ManifestSigner, TrustedManifestKeys,
+    verify_manifest_signature,
+};
+pub use leftover::{
+    Leftover, LeftoverEvidence, LeftoverResolution, SettledLeftovers, leftovers, resolve_leftovers,
+};
+pub use manifest::{
+    MANIFEST_BODY_DOMAIN, MANIFEST_DOMAIN, MANIFEST_FORMAT_VERSION, MANIFEST_SUFFIX,
+    MAX_MANIFEST_BYTES, ManifestBody, ManifestDecodeError, ManifestSignature, ObjectEntry,
+    SegmentIdentity, SegmentManifest, canonical_manifest_bytes, manifest_head,
+    manifest_signing_bytes,
+};
+pub use printable::Printable;
+pub use record::{WORM_CHAIN_RECORD_VERSION, WormChainRecord};
+pub use seal::{SealedManifest, WormArchiver};
+pub use verified::VerifiedManifest;
