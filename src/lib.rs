@@ -10,6 +10,7 @@ pub mod metadata;
 pub mod model;
 pub mod ops;
 pub mod spi;
+pub mod sync_shim;
 
 pub use archive::{
     ChainHead, ChainStamp, EpochId, HexBytes, MANIFEST_BODY_DOMAIN, MANIFEST_DOMAIN,

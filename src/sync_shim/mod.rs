@@ -1,0 +1,8 @@
+//! Blocking faces of the asynchronous services, for callers and plugins written against Kafka's
+//! synchronous interfaces.
+
+#[cfg_attr(
+    not(test),
+    expect(dead_code, reason = "the faces that wait by it come next")
+)]
+mod bridge;
