@@ -20,6 +20,13 @@ pub use archive::{
     canonical_manifest_bytes, manifest_head, manifest_signing_bytes, next_chain_stamp,
     verify_manifest_signature,
 };
+#[cfg(feature = "azure")]
+pub use backends::AzureConfig;
+#[cfg(feature = "gcp")]
+pub use backends::GcsConfig;
+#[cfg(feature = "aws")]
+pub use backends::S3Config;
+pub use backends::{DEFAULT_MULTIPART_CHUNK_SIZE, DEFAULT_MULTIPART_THRESHOLD, ObjectStoreConfig};
 pub use error::{ErrorKind, RemoteStorageError, WormError};
 pub use index::{
     AbortedTxnIndexEntry, BytePosition, LogOffset, OffsetIndexEntry, RecordBatch, RelativeOffset,

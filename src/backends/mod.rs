@@ -4,21 +4,38 @@
 //! The operations above know nothing of which store is below.
 
 mod client;
+mod config;
 mod copier;
 mod create;
 mod deleter;
 mod fetcher;
+#[cfg(feature = "_http")]
+mod http;
 mod local;
 mod object;
 mod opaque_uploads;
+#[cfg(any(feature = "aws", feature = "gcp"))]
+mod open_uploads;
 mod requests;
 mod source;
 mod upload;
 
 pub use client::{Store, StoreClient};
+#[cfg(feature = "azure")]
+pub use config::AzureConfig;
+#[cfg(feature = "gcp")]
+pub use config::GcsConfig;
+#[cfg(feature = "aws")]
+pub use config::S3Config;
+pub use config::{
+    Backend, DEFAULT_MULTIPART_CHUNK_SIZE, DEFAULT_MULTIPART_THRESHOLD, ObjectStoreConfig,
+    RequestLimits,
+};
 pub use copier::{Copier, CopyTuning};
 pub use deleter::Deleter;
 pub use fetcher::Fetcher;
+#[cfg(feature = "_http")]
+pub use http::HttpStoreConnector;
 pub use local::LocalClient;
 pub use object::{ObjectStoreClient, Reconnect, StoreHandles, UploadLister};
 pub use requests::{StoreRequest, StoreRequests};

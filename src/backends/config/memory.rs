@@ -1,0 +1,23 @@
+//! A tier in memory, for tests and trials.
+
+use std::sync::Arc;
+
+use object_store::memory::InMemory;
+
+use super::{Backend, RequestLimits};
+use crate::backends::{ObjectStoreClient, StoreHandles};
+use crate::layout::KeyPrefix;
+
+/// A new, empty store, which lives as long as the backend and its clones.
+pub(super) fn open() -> Backend {
+    let store = Arc::new(InMemory::new());
+    Backend {
+        client: Arc::new(ObjectStoreClient::new(StoreHandles::with_multipart(
+            Arc::clone(&store),
+        ))),
+        prefix: KeyPrefix::default(),
+        limits: RequestLimits::default(),
+        object_store: Some(store),
+        location: "memory:///".to_owned(),
+    }
+}
