@@ -9,6 +9,7 @@ pub mod layout;
 pub mod metadata;
 pub mod model;
 pub mod ops;
+pub mod rebuild;
 pub mod spi;
 pub mod sync_shim;
 

@@ -1,99 +1,12 @@
 //! The metadata topic of a real Kafka, replayed, against the answers of Kafka's own store.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::path::Path;
 
+use krabka_remote_storage::kafka_uuid;
 use krabka_remote_storage::metadata::RemoteLogMetadataCache;
-use krabka_remote_storage::{
-    LeaderEpoch, RemoteLogSegmentDetails, RemoteLogSegmentId, RemoteLogSegmentMetadata,
-    RemoteLogSegmentMetadataUpdate, RemoteLogSegmentState, TopicIdPartition, decode_kafka_uuid,
-    kafka_uuid,
-};
 use serde_json::Value;
 
-type Caches = BTreeMap<String, RemoteLogMetadataCache>;
-
-fn read(name: &str) -> String {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/metadata-topic");
-    fs::read_to_string(dir.join(name)).unwrap()
-}
-
-fn int(value: &Value) -> i64 {
-    value.as_i64().unwrap()
-}
-
-fn int32(value: &Value) -> i32 {
-    int(value).try_into().unwrap()
-}
-
-fn text(value: &Value) -> &str {
-    value.as_str().unwrap()
-}
-
-fn segment_id(event: &Value) -> RemoteLogSegmentId {
-    let id = &event["id"];
-    RemoteLogSegmentId::new(
-        TopicIdPartition::new(
-            decode_kafka_uuid(text(&id["topic_id"])).unwrap(),
-            text(&id["topic"]),
-            int32(&id["partition"]),
-        ),
-        decode_kafka_uuid(text(&id["segment_id"])).unwrap(),
-    )
-}
-
-fn state(event: &Value) -> RemoteLogSegmentState {
-    let name = text(&event["state"]);
-    let mut states = RemoteLogSegmentState::ALL.into_iter();
-    states.find(|state| state.to_string() == name).unwrap()
-}
-
-fn segment(event: &Value) -> RemoteLogSegmentMetadata {
-    let epochs = event["segment_leader_epochs"].as_object().unwrap();
-    let epochs = epochs
-        .iter()
-        .map(|(epoch, start)| (LeaderEpoch(epoch.parse().unwrap()), int(start)))
-        .collect();
-    RemoteLogSegmentMetadata::new(
-        segment_id(event),
-        int(&event["start_offset"]),
-        int(&event["end_offset"]),
-        int(&event["max_timestamp_ms"]),
-        int32(&event["broker_id"]),
-        int(&event["event_timestamp_ms"]),
-        RemoteLogSegmentDetails::new(int32(&event["segment_size_in_bytes"]), state(event), epochs),
-    )
-    .unwrap()
-    .with_txn_index_empty(event["txn_idx_empty"].as_bool().unwrap())
-}
-
-fn replay() -> Caches {
-    let mut caches = Caches::new();
-    for line in read("events.ndjson").lines() {
-        let record: Value = serde_json::from_str(line).unwrap();
-        let event = &record["event"];
-        let tp = segment_id(event).topic_id_partition;
-        let key = format!("{}:{}:{}", kafka_uuid(tp.topic_id), tp.topic, tp.partition);
-        let cache = caches
-            .entry(key)
-            .or_insert_with(|| RemoteLogMetadataCache::new(tp));
-        match text(&event["type"]) {
-            "RemoteLogSegmentMetadata" => cache.replay_add_segment(&segment(event)).unwrap(),
-            "RemoteLogSegmentMetadataUpdate" => cache
-                .update_segment(&RemoteLogSegmentMetadataUpdate::new(
-                    segment_id(event),
-                    int(&event["event_timestamp_ms"]),
-                    None,
-                    state(event),
-                    int32(&event["broker_id"]),
-                ))
-                .unwrap(),
-            other => panic!("unexpected event {other}"),
-        }
-    }
-    caches
-}
+use super::support::metadata_topic::{Caches, answers, epoch, int, replay, rows, text};
 
 #[test]
 fn a_real_metadata_topic_gives_every_answer_of_kafkas_own_store() {
@@ -107,8 +20,7 @@ fn a_real_metadata_topic_gives_every_answer_of_kafkas_own_store() {
 }
 
 fn check(caches: &Caches) {
-    let answers: BTreeMap<String, Value> =
-        serde_json::from_str(&read("cache-answers.json")).unwrap();
+    let answers = answers();
     let keys: BTreeSet<_> = answers.keys().collect();
     assert_eq!(caches.keys().collect::<BTreeSet<_>>(), keys);
     let mut lookups = 0;
@@ -176,12 +88,4 @@ fn check_list_by_epoch(cache: &RemoteLogMetadataCache, row: &Value) {
     );
     assert!(expected.is_sorted_by_key(|id| starts[*id]), "{row}");
     assert_eq!(listed.len(), expected.len(), "{row}");
-}
-
-fn rows(value: &Value) -> impl Iterator<Item = &Value> {
-    value.as_array().unwrap().iter()
-}
-
-fn epoch(row: &Value) -> LeaderEpoch {
-    LeaderEpoch(int32(&row["epoch"]))
 }

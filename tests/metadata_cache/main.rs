@@ -5,6 +5,8 @@ mod goldens;
 mod kafka_answers;
 mod model;
 mod properties;
+#[path = "../support/mod.rs"]
+mod support;
 
 use std::collections::BTreeMap;
 

@@ -7,5 +7,6 @@
     clippy::cast_precision_loss
 )]
 
+pub mod metadata_topic;
 pub mod segments;
 pub mod store;

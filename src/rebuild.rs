@@ -1,0 +1,332 @@
+//! Metadata made anew from what lies in a tier, for tiers whose metadata store is not at hand.
+//!
+//! From a listing and a few small reads for each segment a [`TierRebuilder`] makes the
+//! [`PartitionDump`] that a metadata manager imports. It reads the leader-epoch checkpoint of every
+//! complete segment (one with a `.log`), and the end of those logs that no later segment adjoins.
+//!
+//! What the tier does not tell stays unknown: a rebuilt segment has broker −1, no custom metadata,
+//! a maximum timestamp of −1, and the time of its `.log` as its event timestamp. Its end offset is
+//! where the next segment of the same lineage begins, less one. If a whole segment is missing
+//! between the two, and no leader epoch began in it, this names offsets that the log does not hold;
+//! to a reader that is like records lost to compaction.
+//!
+//! Where segments overlap, those answer that would if all had finished in the order of their
+//! highest leader epoch, the time of their `.log`, and id.
+
+mod end_offset;
+mod listing;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures::stream::{self, StreamExt as _};
+use tower::ServiceExt as _;
+use uuid::Uuid;
+
+use self::end_offset::last_offset;
+pub use self::listing::{ListedObject, ListedSegment, list_segments};
+use crate::error::{ErrorKind, RemoteStorageError};
+use crate::index::LeaderEpochCheckpoint;
+use crate::metadata::{PartitionDump, RemoteLogMetadataCache};
+use crate::model::{
+    IndexType, LeaderEpoch, RemoteLogSegmentDetails, RemoteLogSegmentMetadata,
+    RemoteLogSegmentMetadataUpdate, RemoteLogSegmentState, TopicIdPartition,
+};
+use crate::ops::{FetchIndex, FetchSegment, Listing, OpService};
+
+/// Segments that are read at once.
+const CONCURRENT_SEGMENTS: usize = 16;
+
+/// The broker of every rebuilt event: none.
+const NO_BROKER: i32 = -1;
+
+/// Makes the metadata of partitions anew from their listings.
+#[derive(Clone, Debug)]
+pub struct TierRebuilder<F, I> {
+    fetch_segment: F,
+    fetch_index: I,
+}
+
+/// What a partition's listing and its small reads told.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct RebuiltPartition {
+    /// The metadata, every segment in state `CopySegmentFinished`.
+    pub dump: PartitionDump,
+    /// Complete segments that are left out, because they are damaged or were deleted meanwhile.
+    pub skipped: Vec<SkippedSegment>,
+}
+
+/// A complete segment that could not be used.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct SkippedSegment {
+    /// The segment.
+    pub segment: ListedSegment,
+    /// What is wrong with it.
+    pub reason: RemoteStorageError,
+}
+
+/// A complete segment, and the leader epochs of its log up to its end.
+struct Candidate {
+    segment: ListedSegment,
+    checkpoint: LeaderEpochCheckpoint,
+    /// The epochs of the segment itself.
+    epochs: BTreeMap<LeaderEpoch, i64>,
+}
+
+impl<F, I> TierRebuilder<F, I>
+where
+    F: OpService<FetchSegment>,
+    I: OpService<FetchIndex>,
+{
+    /// A rebuilder that reads through these two services.
+    pub fn new(fetch_segment: F, fetch_index: I) -> Self {
+        Self {
+            fetch_segment,
+            fetch_index,
+        }
+    }
+
+    /// Makes the metadata of one partition anew.
+    ///
+    /// `listing` is that of the partition's directory. Costs one fetch for each complete segment,
+    /// and at most two more for each that no later segment adjoins: usually the last one only.
+    ///
+    /// # Errors
+    ///
+    /// The first fetch that failed for another reason than the segment itself. Segments that are
+    /// missing an object or are damaged are no error: they are reported as
+    /// [`skipped`](RebuiltPartition::skipped).
+    ///
+    /// # Cancellation
+    ///
+    /// Nothing is written, so dropping the future has no effect.
+    pub async fn rebuild_partition(
+        &self,
+        topic_id_partition: &TopicIdPartition,
+        listing: &Listing,
+    ) -> Result<RebuiltPartition, RemoteStorageError> {
+        let mut skipped = Vec::new();
+        let complete = list_segments(topic_id_partition, listing)
+            .into_iter()
+            .filter(ListedSegment::is_complete);
+        let candidates = stream::iter(complete)
+            .map(|segment| self.read_checkpoint(segment))
+            .buffered(CONCURRENT_SEGMENTS)
+            .collect()
+            .await;
+        let candidates: Vec<Candidate> = keep_usable(candidates, &mut skipped)?;
+
+        let adjoining = adjoining_starts(&candidates);
+        let finished = stream::iter(candidates.into_iter().zip(adjoining))
+            .map(|(candidate, next_start)| self.finish(candidate, next_start))
+            .buffered(CONCURRENT_SEGMENTS)
+            .collect()
+            .await;
+        let mut finished: Vec<Rebuilt> = keep_usable(finished, &mut skipped)?;
+
+        finished.sort_by_key(Rebuilt::rank);
+        let mut cache = RemoteLogMetadataCache::new(topic_id_partition.clone());
+        for Rebuilt { segment, metadata } in finished {
+            if let Err(reason) = enter(&mut cache, &metadata) {
+                skipped.push(SkippedSegment { segment, reason });
+            }
+        }
+        Ok(RebuiltPartition {
+            dump: cache.export(),
+            skipped,
+        })
+    }
+
+    async fn read_checkpoint(&self, segment: ListedSegment) -> Outcome<Candidate> {
+        match self.checkpoint_of(&segment).await {
+            Ok((checkpoint, epochs)) => Ok(Candidate {
+                segment,
+                checkpoint,
+                epochs,
+            }),
+            Err(reason) => Err(SkippedSegment { segment, reason }),
+        }
+    }
+
+    async fn checkpoint_of(
+        &self,
+        segment: &ListedSegment,
+    ) -> Result<(LeaderEpochCheckpoint, BTreeMap<LeaderEpoch, i64>), RemoteStorageError> {
+        let request = FetchIndex::new(segment.provisional_metadata()?, IndexType::LeaderEpoch);
+        let bytes = self.fetch_index.clone().oneshot(request).await?;
+        let checkpoint = LeaderEpochCheckpoint::parse(&bytes)?;
+        // It ends with the segment, so whatever it has from the start on is the segment's.
+        let epochs = checkpoint.segment_leader_epochs(segment.start_offset, i64::MAX)?;
+        Ok((checkpoint, epochs))
+    }
+
+    async fn finish(&self, candidate: Candidate, next_start: Option<i64>) -> Outcome<Rebuilt> {
+        match self.metadata_of(&candidate, next_start).await {
+            Ok(metadata) => Ok(Rebuilt {
+                segment: candidate.segment,
+                metadata,
+            }),
+            Err(reason) => Err(SkippedSegment {
+                segment: candidate.segment,
+                reason,
+            }),
+        }
+    }
+
+    async fn metadata_of(
+        &self,
+        candidate: &Candidate,
+        next_start: Option<i64>,
+    ) -> Result<RemoteLogSegmentMetadata, RemoteStorageError> {
+        let Candidate {
+            segment,
+            checkpoint,
+            ..
+        } = candidate;
+        let provisional = Arc::new(segment.provisional_metadata()?);
+        let end_offset = match next_start {
+            Some(next) => next - 1,
+            None => {
+                last_offset(
+                    self.fetch_segment.clone(),
+                    self.fetch_index.clone(),
+                    segment,
+                    &provisional,
+                )
+                .await?
+            }
+        };
+        let epochs = checkpoint.segment_leader_epochs(segment.start_offset, end_offset)?;
+        segment.metadata(end_offset, epochs)
+    }
+}
+
+/// A segment or why it is left out.
+type Outcome<T> = Result<T, SkippedSegment>;
+
+/// Parts the usable from the skipped. An error that is not the segment's own ends everything.
+fn keep_usable<T>(
+    outcomes: Vec<Outcome<T>>,
+    skipped: &mut Vec<SkippedSegment>,
+) -> Result<Vec<T>, RemoteStorageError> {
+    let mut usable = Vec::with_capacity(outcomes.len());
+    for outcome in outcomes {
+        match outcome {
+            Ok(segment) => usable.push(segment),
+            Err(skip) => match skip.reason.kind() {
+                ErrorKind::NotFound | ErrorKind::Corrupt | ErrorKind::Invalid => {
+                    skipped.push(skip);
+                }
+                _ => return Err(skip.reason),
+            },
+        }
+    }
+    Ok(usable)
+}
+
+/// For each candidate, the start of the segment that adjoins it.
+///
+/// A segment adjoins another when its checkpoint tells of the same epochs from the other's start
+/// up to its own: then the epoch before its start is the other's last one. Segments are in the
+/// order of start offsets.
+fn adjoining_starts(candidates: &[Candidate]) -> Vec<Option<i64>> {
+    // By the epoch that each follows; of equal starts one will do.
+    let mut followers: BTreeMap<(LeaderEpoch, i64), &Candidate> = BTreeMap::new();
+    for candidate in candidates {
+        let start = candidate.segment.start_offset;
+        let before = candidate.epochs_between(start - 1, start - 1);
+        if let Some((&epoch, _)) = before.last_key_value() {
+            followers.insert((epoch, start), candidate);
+        }
+    }
+    let adjoining = candidates.iter().map(|candidate| {
+        let start = candidate.segment.start_offset;
+        let (&epoch, _) = candidate.epochs.last_key_value()?;
+        let after = (epoch, start.checked_add(1)?)..=(epoch, i64::MAX);
+        let (&(_, next_start), next) = followers.range(after).next()?;
+        let same_epochs = next.epochs_between(start, next_start - 1) == candidate.epochs;
+        same_epochs.then_some(next_start)
+    });
+    adjoining.collect()
+}
+
+impl Candidate {
+    /// The epochs of these offsets; none where the checkpoint does not tell.
+    fn epochs_between(&self, start: i64, end: i64) -> BTreeMap<LeaderEpoch, i64> {
+        let epochs = self.checkpoint.segment_leader_epochs(start, end);
+        epochs.unwrap_or_default()
+    }
+}
+
+struct Rebuilt {
+    segment: ListedSegment,
+    metadata: RemoteLogSegmentMetadata,
+}
+
+impl Rebuilt {
+    fn rank(&self) -> (Option<LeaderEpoch>, i64, Uuid) {
+        let epochs = self.metadata.segment_leader_epochs();
+        (
+            epochs.last_key_value().map(|(epoch, _)| *epoch),
+            self.metadata.event_timestamp_ms(),
+            self.metadata.remote_log_segment_id().id,
+        )
+    }
+}
+
+/// Gives the segment the life that its copy had.
+fn enter(
+    cache: &mut RemoteLogMetadataCache,
+    started: &RemoteLogSegmentMetadata,
+) -> Result<(), RemoteStorageError> {
+    cache.add_segment(started)?;
+    cache.update_segment(&RemoteLogSegmentMetadataUpdate::new(
+        started.remote_log_segment_id().clone(),
+        started.event_timestamp_ms(),
+        None,
+        RemoteLogSegmentState::CopySegmentFinished,
+        NO_BROKER,
+    ))
+}
+
+impl ListedSegment {
+    /// Enough of the metadata to name the segment's objects.
+    fn provisional_metadata(&self) -> Result<RemoteLogSegmentMetadata, RemoteStorageError> {
+        let epochs = BTreeMap::from([(LeaderEpoch(-1), self.start_offset)]);
+        self.metadata(self.start_offset, epochs)
+    }
+
+    /// The metadata of the segment as its copy began.
+    fn metadata(
+        &self,
+        end_offset: i64,
+        epochs: BTreeMap<LeaderEpoch, i64>,
+    ) -> Result<RemoteLogSegmentMetadata, RemoteStorageError> {
+        let log = self.log();
+        let (size, modified_ms) = log.map_or((0, -1), |log| (log.size, log.last_modified_ms));
+        let size = i32::try_from(size).map_err(|_| {
+            RemoteStorageError::InvalidArgument(format!(
+                "segment {}: its log has {size} bytes, and a segment of Kafka has at most {}",
+                self.id,
+                i32::MAX
+            ))
+        })?;
+        let details =
+            RemoteLogSegmentDetails::new(size, RemoteLogSegmentState::CopySegmentStarted, epochs);
+        let txn_index = self.object(IndexType::Transaction.suffix());
+        RemoteLogSegmentMetadata::new(
+            self.id.clone(),
+            self.start_offset,
+            end_offset,
+            -1,
+            NO_BROKER,
+            modified_ms,
+            details,
+        )
+        .map(|metadata| {
+            metadata.with_txn_index_empty(txn_index.is_none_or(|index| index.size == 0))
+        })
+    }
+}

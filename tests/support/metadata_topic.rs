@@ -1,0 +1,115 @@
+//! The metadata topic that a real Kafka wrote, and what its own store answered.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use krabka_remote_storage::metadata::RemoteLogMetadataCache;
+use krabka_remote_storage::{
+    LeaderEpoch, RemoteLogSegmentDetails, RemoteLogSegmentId, RemoteLogSegmentMetadata,
+    RemoteLogSegmentMetadataUpdate, RemoteLogSegmentState, TopicIdPartition, decode_kafka_uuid,
+    kafka_uuid,
+};
+use serde_json::Value;
+
+/// Caches by `TOPICID:TOPIC:PARTITION`.
+pub type Caches = BTreeMap<String, RemoteLogMetadataCache>;
+
+/// The directory of what Kafka wrote.
+pub fn data() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data")
+}
+
+fn read(name: &str) -> String {
+    fs::read_to_string(data().join("metadata-topic").join(name)).unwrap()
+}
+
+/// What Kafka's own store answered, by the same keys as [`replay`].
+pub fn answers() -> BTreeMap<String, Value> {
+    serde_json::from_str(&read("cache-answers.json")).unwrap()
+}
+
+pub fn rows(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().unwrap().iter()
+}
+
+pub fn epoch(row: &Value) -> LeaderEpoch {
+    LeaderEpoch(int32(&row["epoch"]))
+}
+
+pub fn int(value: &Value) -> i64 {
+    value.as_i64().unwrap()
+}
+
+fn int32(value: &Value) -> i32 {
+    int(value).try_into().unwrap()
+}
+
+pub fn text(value: &Value) -> &str {
+    value.as_str().unwrap()
+}
+
+fn segment_id(event: &Value) -> RemoteLogSegmentId {
+    let id = &event["id"];
+    RemoteLogSegmentId::new(
+        TopicIdPartition::new(
+            decode_kafka_uuid(text(&id["topic_id"])).unwrap(),
+            text(&id["topic"]),
+            int32(&id["partition"]),
+        ),
+        decode_kafka_uuid(text(&id["segment_id"])).unwrap(),
+    )
+}
+
+fn state(event: &Value) -> RemoteLogSegmentState {
+    let name = text(&event["state"]);
+    let mut states = RemoteLogSegmentState::ALL.into_iter();
+    states.find(|state| state.to_string() == name).unwrap()
+}
+
+fn segment(event: &Value) -> RemoteLogSegmentMetadata {
+    let epochs = event["segment_leader_epochs"].as_object().unwrap();
+    let epochs = epochs
+        .iter()
+        .map(|(epoch, start)| (LeaderEpoch(epoch.parse().unwrap()), int(start)))
+        .collect();
+    RemoteLogSegmentMetadata::new(
+        segment_id(event),
+        int(&event["start_offset"]),
+        int(&event["end_offset"]),
+        int(&event["max_timestamp_ms"]),
+        int32(&event["broker_id"]),
+        int(&event["event_timestamp_ms"]),
+        RemoteLogSegmentDetails::new(int32(&event["segment_size_in_bytes"]), state(event), epochs),
+    )
+    .unwrap()
+    .with_txn_index_empty(event["txn_idx_empty"].as_bool().unwrap())
+}
+
+/// Every event of the topic, applied in the order of its partitions.
+pub fn replay() -> Caches {
+    let mut caches = Caches::new();
+    for line in read("events.ndjson").lines() {
+        let record: Value = serde_json::from_str(line).unwrap();
+        let event = &record["event"];
+        let tp = segment_id(event).topic_id_partition;
+        let key = format!("{}:{}:{}", kafka_uuid(tp.topic_id), tp.topic, tp.partition);
+        let cache = caches
+            .entry(key)
+            .or_insert_with(|| RemoteLogMetadataCache::new(tp));
+        match text(&event["type"]) {
+            "RemoteLogSegmentMetadata" => cache.replay_add_segment(&segment(event)).unwrap(),
+            "RemoteLogSegmentMetadataUpdate" => cache
+                .update_segment(&RemoteLogSegmentMetadataUpdate::new(
+                    segment_id(event),
+                    int(&event["event_timestamp_ms"]),
+                    None,
+                    state(event),
+                    int32(&event["broker_id"]),
+                ))
+                .unwrap(),
+            other => panic!("unexpected event {other}"),
+        }
+    }
+    caches
+}
