@@ -30,6 +30,7 @@ use std::sync::{Arc, Weak};
 
 use object_store::ObjectMeta;
 use object_store::path::Path;
+use tokio_util::task::AbortOnDropHandle;
 
 use self::staging::{Directories, Staged, parse_staged_name, sync_directory};
 use self::uploads::Uploads;
@@ -285,7 +286,9 @@ async fn hop<T: Send + 'static>(
         waiting: Arc::downgrade(&waiting),
         activity: Activity::current(),
     };
-    let done = tokio::task::spawn_blocking(move || work(&caller)).await;
+    let done = tokio::task::spawn_blocking(move || work(&caller));
+    // If the call is dropped before a thread takes it, it is never done.
+    let done = AbortOnDropHandle::new(done).await;
     drop(waiting);
     // Only a runtime that shuts down does not run the work.
     done.unwrap_or_else(|error| Err(io::Error::other(error).into()))
