@@ -11,6 +11,7 @@ pub mod model;
 pub mod ops;
 pub mod rebuild;
 pub mod spi;
+pub mod stack;
 pub mod sync_shim;
 
 pub use archive::{
@@ -49,3 +50,4 @@ pub use model::{
 };
 pub use ops::{CopySegment, DeleteSegment, FetchIndex, FetchSegment, OpService, StorageOp};
 pub use spi::{RemoteLogMetadataManager, RemoteStorageManager};
+pub use stack::{RemoteStorage, RemoteStorageBuilder};

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use object_store::{Error as StoreError, MultipartUpload, PutPayload, PutResult, UploadPart};
 use parking_lot::Mutex;
-use tokio::sync::oneshot;
+use tokio::sync::{Mutex as AsyncMutex, oneshot};
 use uuid::Uuid;
 
 use crate::ops::{PartTag, PutPart, UploadId};
@@ -17,7 +17,7 @@ use crate::ops::{PartTag, PutPart, UploadId};
 /// The open uploads of one client.
 #[derive(Default)]
 pub(super) struct OpaqueUploads {
-    uploads: Mutex<HashMap<UploadId, Arc<Mutex<OpaqueUpload>>>>,
+    uploads: Mutex<HashMap<UploadId, Arc<AsyncMutex<OpaqueUpload>>>>,
 }
 
 struct OpaqueUpload {
@@ -55,20 +55,16 @@ impl OpaqueUploads {
         };
         self.uploads
             .lock()
-            .insert(Arc::clone(&id), Arc::new(Mutex::new(upload)));
+            .insert(Arc::clone(&id), Arc::new(AsyncMutex::new(upload)));
         id
     }
 
     /// Sends one part, when those before it have been begun.
     pub(super) async fn put_part(&self, request: &PutPart) -> Result<PartTag, StoreError> {
-        let upload = {
-            let uploads = self.uploads.lock();
-            let upload = uploads.get(&request.upload);
-            upload.cloned().ok_or_else(|| unknown(&request.upload))?
-        };
         let (begun, waits) = oneshot::channel();
         {
-            let mut upload = upload.lock();
+            let upload = self.find(&request.upload)?;
+            let mut upload = upload.lock().await;
             if request.number < upload.next {
                 return Err(StoreError::NotSupported {
                     source: format!("part {} cannot be sent again", request.number).into(),
@@ -81,28 +77,30 @@ impl OpaqueUploads {
             upload.early.insert(request.number, part);
             upload.begin_due();
         }
-        drop(upload);
         waits.await.map_err(|_| unknown(&request.upload))?.await?;
         Ok(PartTag::from(request.number.to_string()))
     }
 
-    /// Makes the upload visible.
+    /// Makes the upload visible. Until that has succeeded it can still be given up, also when this
+    /// call is dropped half-way.
     pub(super) async fn complete(&self, id: &UploadId) -> Result<PutResult, StoreError> {
-        self.take(id)?.complete().await
+        let upload = self.find(id)?;
+        let result = upload.lock().await.upload.complete().await?;
+        self.uploads.lock().remove(id);
+        Ok(result)
     }
 
     /// Gives the upload up. One that is not known (any more) is not found.
     pub(super) async fn abort(&self, id: &UploadId) -> Result<(), StoreError> {
-        self.take(id)?.abort().await
+        let upload = self.find(id)?;
+        upload.lock().await.upload.abort().await?;
+        self.uploads.lock().remove(id);
+        Ok(())
     }
 
-    fn take(&self, id: &UploadId) -> Result<Box<dyn MultipartUpload>, StoreError> {
-        let upload = self.uploads.lock().remove(id);
-        let upload = upload.ok_or_else(|| unknown(id))?;
-        Ok(std::mem::replace(
-            &mut upload.lock().upload,
-            Box::new(Taken),
-        ))
+    fn find(&self, id: &UploadId) -> Result<Arc<AsyncMutex<OpaqueUpload>>, StoreError> {
+        let upload = self.uploads.lock().get(id).cloned();
+        upload.ok_or_else(|| unknown(id))
     }
 }
 
@@ -110,31 +108,5 @@ fn unknown(id: &UploadId) -> StoreError {
     StoreError::NotFound {
         path: id.to_string(),
         source: "there is no such upload".into(),
-    }
-}
-
-/// Stands in for an upload that was completed or aborted while a part of it was still waiting.
-#[derive(Debug)]
-struct Taken;
-
-#[async_trait::async_trait]
-impl MultipartUpload for Taken {
-    fn put_part(&mut self, _: PutPayload) -> UploadPart {
-        Box::pin(std::future::ready(Err(gone())))
-    }
-
-    async fn complete(&mut self) -> Result<PutResult, StoreError> {
-        Err(gone())
-    }
-
-    async fn abort(&mut self) -> Result<(), StoreError> {
-        Err(gone())
-    }
-}
-
-fn gone() -> StoreError {
-    StoreError::NotFound {
-        path: String::new(),
-        source: "the upload has ended".into(),
     }
 }

@@ -9,4 +9,7 @@
 
 pub mod metadata_topic;
 pub mod segments;
+#[cfg(all(feature = "aws", feature = "gcp", feature = "azure"))]
+pub mod servers;
+pub mod sink;
 pub mod store;

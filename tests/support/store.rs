@@ -150,7 +150,9 @@ impl TestStore {
         self.most_in_flight.fetch_max(now, Ordering::SeqCst);
         let _gauge = Decrement(Arc::clone(&self.in_flight));
         // Also where nothing is to be waited for, a request lets others run, as a real one does.
-        tokio::task::yield_now().await;
+        for _ in 0..3 {
+            tokio::task::yield_now().await;
+        }
         if !fate.delay.is_zero() {
             tokio::time::sleep(fate.delay).await;
         }

@@ -1,0 +1,298 @@
+//! The storage handle and its builder: the one place that decides the order of layers.
+//!
+//! ```text
+//!                 segment operations                             store requests
+//!                ┌ copy         trace ▸ metrics ▸ deadline ▸ copier ┐
+//! RemoteStorage ─┼ fetch        trace ▸ metrics ▸ fetcher           ├ retry ▸ trace ▸ metrics
+//!                ├ fetch_index  trace ▸ metrics ▸ fetcher           │   ▸ timeout ▸ permits ▸ store
+//!                └ delete       trace ▸ metrics ▸ deleter           ┘
+//! ```
+//!
+//! [`write_only`](RemoteStorageBuilder::write_only) puts a refusal in the place of the fetcher,
+//! [`refuse_deletes`](RemoteStorageBuilder::refuse_deletes) in that of the deleter.
+
+mod lifecycle;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tower::{ServiceBuilder, ServiceExt};
+
+pub use lifecycle::{CloseReport, CutOff};
+
+use crate::backends::{
+    Backend, Copier, CopyTuning, Deleter, Fetcher, ObjectStoreConfig, RequestLimits, StoreClient,
+    StoreRequests,
+};
+use crate::error::RemoteStorageError;
+use crate::layers::{
+    DeadlineLayer, MetricsLayer, PermitsLayer, RefuseDeletes, RefuseReads, RetryLayer, RetryPolicy,
+    TimeoutLayer, TraceLayer,
+};
+use crate::layout::{KeyPrefix, segment_key};
+use crate::model::{CopyReceipt, LOG_FILE_SUFFIX, RemoteLogSegmentMetadata};
+use crate::ops::{CopySegment, DeleteSegment, FetchIndex, FetchSegment, OpStack};
+use lifecycle::Lifecycle;
+
+/// A remote tier: the four segment operations, each a finished stack.
+///
+/// A clone is one reference and shares everything, permits included. Calls need a Tokio runtime;
+/// from synchronous code use [`sync_shim`](crate::sync_shim).
+///
+/// # Cancellation
+///
+/// Dropping a call's future cancels it. A fetch leaves nothing behind. A copy gives up its
+/// multipart upload, once; what else it wrote stays without a `.log`, is never read, and is listed
+/// by `krabka-tier ls --incomplete`.
+#[derive(Clone)]
+pub struct RemoteStorage {
+    tier: Arc<Tier>,
+}
+
+struct Tier {
+    copy: OpStack<CopySegment>,
+    fetch: OpStack<FetchSegment>,
+    fetch_index: OpStack<FetchIndex>,
+    delete: OpStack<DeleteSegment>,
+    store: StoreRequests,
+    prefix: KeyPrefix,
+    lifecycle: Lifecycle,
+}
+
+impl RemoteStorage {
+    /// Opens the store that `config` describes, with the limits that it sets.
+    ///
+    /// A local root is created when it is missing; no other store is asked anything yet.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidArgument`](RemoteStorageError::InvalidArgument) that names what to change in the
+    /// configuration.
+    pub fn open(config: &ObjectStoreConfig) -> Result<Self, RemoteStorageError> {
+        Ok(Self::on(config.open()?).build())
+    }
+
+    /// Begins a tier on an open store, with the limits that its configuration set.
+    pub fn on(backend: Backend) -> RemoteStorageBuilder {
+        Self::builder(backend.client)
+            .prefix(backend.prefix)
+            .limits(backend.limits)
+    }
+
+    /// Begins a tier on any store client.
+    pub fn builder(client: Arc<dyn StoreClient>) -> RemoteStorageBuilder {
+        RemoteStorageBuilder {
+            client,
+            prefix: KeyPrefix::default(),
+            limits: RequestLimits::default(),
+            write_only: false,
+            refuse_deletes: false,
+        }
+    }
+
+    /// Copies one closed segment and its indexes to the remote tier.
+    ///
+    /// When this returns `Ok`, every object of the segment is durable. Copying a segment again is
+    /// harmless: its objects keep their keys.
+    ///
+    /// # Errors
+    ///
+    /// [`Unavailable`](crate::ErrorKind::Unavailable) and
+    /// [`TimedOut`](crate::ErrorKind::TimedOut) leave the outcome unknown: keep the local files and
+    /// copy again, with a new segment id. [`Io`](crate::ErrorKind::Io) names the local file.
+    /// [`Invalid`](crate::ErrorKind::Invalid) and [`Rejected`](crate::ErrorKind::Rejected) will not
+    /// change on their own.
+    pub async fn copy(&self, op: CopySegment) -> Result<CopyReceipt, RemoteStorageError> {
+        let stack = self.tier.copy.clone();
+        self.tier.lifecycle.run(op, |op| stack.oneshot(op)).await
+    }
+
+    /// Fetches a range of a segment's log: one GET of exactly the asked bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`SegmentNotFound`](RemoteStorageError::SegmentNotFound) when there is no `.log`,
+    /// [`InvalidArgument`](RemoteStorageError::InvalidArgument) for an inverted range or one that
+    /// starts beyond the end.
+    pub async fn fetch(&self, op: FetchSegment) -> Result<Bytes, RemoteStorageError> {
+        let stack = self.tier.fetch.clone();
+        self.tier.lifecycle.run(op, |op| stack.oneshot(op)).await
+    }
+
+    /// Fetches one index of a segment whole.
+    ///
+    /// # Errors
+    ///
+    /// [`SegmentNotFound`](RemoteStorageError::SegmentNotFound) when the segment or this index is
+    /// not there; a segment without aborted transactions has no transaction index.
+    pub async fn fetch_index(&self, op: FetchIndex) -> Result<Bytes, RemoteStorageError> {
+        let stack = self.tier.fetch_index.clone();
+        self.tier.lifecycle.run(op, |op| stack.oneshot(op)).await
+    }
+
+    /// Deletes every object of a segment, the `.log` first. What is not there is no error.
+    ///
+    /// # Errors
+    ///
+    /// The first failure, after all six objects were tried; the call can be repeated.
+    pub async fn delete(&self, op: DeleteSegment) -> Result<(), RemoteStorageError> {
+        let stack = self.tier.delete.clone();
+        self.tier.lifecycle.run(op, |op| stack.oneshot(op)).await
+    }
+
+    /// Closes this handle and all its clones.
+    ///
+    /// New calls are refused at once. Calls in flight, and the requests that give uploads up, have
+    /// `grace` to end; the rest is cut off as if it had been dropped, answers
+    /// [`TimedOut`](RemoteStorageError::TimedOut), and is named in the report. Closing twice is
+    /// harmless.
+    pub async fn close(&self, grace: Duration) -> CloseReport {
+        self.tier.lifecycle.close(grace).await
+    }
+
+    /// Single requests to the store below, with their attempt layers on: for listings and other
+    /// work that is no segment operation.
+    pub fn store(&self) -> &StoreRequests {
+        &self.tier.store
+    }
+
+    /// The front part of every key of this tier.
+    pub fn prefix(&self) -> &KeyPrefix {
+        &self.tier.prefix
+    }
+}
+
+impl fmt::Debug for RemoteStorage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RemoteStorage")
+            .field("store", &self.tier.store)
+            .field("prefix", &self.tier.prefix)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Builds a [`RemoteStorage`]. Options can be given in any order: the order of layers is fixed.
+#[derive(Debug)]
+pub struct RemoteStorageBuilder {
+    client: Arc<dyn StoreClient>,
+    prefix: KeyPrefix,
+    limits: RequestLimits,
+    write_only: bool,
+    refuse_deletes: bool,
+}
+
+impl RemoteStorageBuilder {
+    /// Puts every key of the tier below this prefix.
+    #[must_use]
+    pub fn prefix(mut self, prefix: KeyPrefix) -> Self {
+        self.prefix = prefix;
+        self
+    }
+
+    /// Sets how often, how long and how much at once.
+    #[must_use]
+    pub fn limits(mut self, limits: RequestLimits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Refuses every fetch before any request.
+    #[must_use]
+    pub fn write_only(mut self) -> Self {
+        self.write_only = true;
+        self
+    }
+
+    /// Refuses every delete: the stack then holds no path to the store.
+    #[must_use]
+    pub fn refuse_deletes(mut self) -> Self {
+        self.refuse_deletes = true;
+        self
+    }
+
+    /// Builds the stacks.
+    pub fn build(self) -> RemoteStorage {
+        let Self {
+            client,
+            prefix,
+            limits,
+            write_only,
+            refuse_deletes,
+        } = self;
+        let lifecycle = Lifecycle::default();
+
+        // Store requests, outermost first. Permits are inside the retry, so a request that waits
+        // out its backoff holds none, and inside the timeout, so that waiting for one is bounded.
+        let attempts = ServiceBuilder::new()
+            .layer(RetryLayer::new(RetryPolicy::new(
+                limits.max_retries,
+                limits.retry_timeout,
+            )))
+            // A span and a sample for each attempt.
+            .layer(TraceLayer::default())
+            .layer(MetricsLayer::new())
+            .layer(TimeoutLayer::new(limits.request_timeout))
+            // Reads and writes have their own, so uploads cannot starve consumers.
+            .layer(PermitsLayer::new(limits.max_reads, limits.max_writes))
+            .into_inner();
+        let store = StoreRequests::new(client, &attempts);
+
+        // Segment operations, outermost first: a span that everything below reports to, then one
+        // sample of what the caller waited for.
+        let observed = ServiceBuilder::new()
+            .layer(TraceLayer::default())
+            .layer(MetricsLayer::new());
+        let tuning = CopyTuning {
+            multipart_threshold: limits.multipart_threshold,
+            multipart_chunk_size: limits.multipart_chunk_size,
+            max_parts_in_flight: limits.max_parts_in_flight,
+        };
+        let copier = Copier::new(
+            store.clone(),
+            prefix.clone(),
+            tuning,
+            lifecycle.tasks().clone(),
+        );
+        let copy = observed
+            .clone()
+            // Above everything that can wait, so that a copy cannot hang.
+            .layer(DeadlineLayer::new(limits.copy_deadline))
+            .service(copier);
+
+        let (fetch, fetch_index) = if write_only {
+            (
+                OpStack::new(observed.clone().service(RefuseReads::new())),
+                OpStack::new(observed.clone().service(RefuseReads::new())),
+            )
+        } else {
+            let fetcher = Fetcher::new(store.clone(), prefix.clone());
+            (
+                OpStack::new(observed.clone().service(fetcher.clone())),
+                OpStack::new(observed.clone().service(fetcher)),
+            )
+        };
+        let delete = if refuse_deletes {
+            let prefix = prefix.clone();
+            let log_key = move |metadata: &RemoteLogSegmentMetadata| {
+                segment_key(&prefix, metadata, LOG_FILE_SUFFIX)
+                    .map_or_else(|error| error.to_string(), |key| key.to_string())
+            };
+            OpStack::new(observed.service(RefuseDeletes::new(log_key)))
+        } else {
+            OpStack::new(observed.service(Deleter::new(store.clone(), prefix.clone())))
+        };
+        RemoteStorage {
+            tier: Arc::new(Tier {
+                copy: OpStack::new(copy),
+                fetch,
+                fetch_index,
+                delete,
+                store,
+                prefix,
+                lifecycle,
+            }),
+        }
+    }
+}

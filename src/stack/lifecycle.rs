@@ -1,0 +1,146 @@
+//! Which calls are in flight, and how a handle is closed.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::error::RemoteStorageError;
+use crate::model::{CopyProgress, OpKind, RemoteLogSegmentMetadata};
+use crate::ops::StorageOp;
+
+/// How long the aborts of calls that were cut off may take.
+const ABORT_LIMIT: Duration = Duration::from_secs(10);
+
+/// What [`close`](super::RemoteStorage::close) had to cut off.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct CloseReport {
+    /// The calls that had not ended when the grace period did, oldest first.
+    pub cut_off: Vec<CutOff>,
+    /// Whether requests that give uploads up were still under way at the end. What they could not
+    /// remove, `krabka-tier ls --incomplete` lists.
+    pub aborts_unfinished: bool,
+}
+
+/// A call that was cut off.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct CutOff {
+    /// The operation.
+    pub operation: OpKind,
+    /// The segment that it was about.
+    pub segment: Option<Arc<RemoteLogSegmentMetadata>>,
+    /// Where it was, for a copy.
+    pub progress: Option<CopyProgress>,
+}
+
+/// The calls of one storage handle and all its clones.
+#[derive(Debug, Default)]
+pub(super) struct Lifecycle {
+    calls: Mutex<HashMap<u64, CutOff>>,
+    next_call: AtomicU64,
+    /// Calls, and the aborts that outlive them.
+    tasks: TaskTracker,
+    cut: CancellationToken,
+}
+
+impl Lifecycle {
+    /// Where tasks run that [`close`](Self::close) is to wait for.
+    pub(super) fn tasks(&self) -> &TaskTracker {
+        &self.tasks
+    }
+
+    /// Runs a call, unless the handle is closed.
+    pub(super) async fn run<Op, F>(&self, op: Op, call: impl FnOnce(Op) -> F) -> F::Output
+    where
+        Op: StorageOp,
+        F: Future<Output = Result<Op::Output, RemoteStorageError>>,
+    {
+        let began = Instant::now();
+        let number = self.next_call.fetch_add(1, Ordering::Relaxed);
+        let in_flight = CutOff {
+            operation: Op::KIND,
+            segment: op.segment().cloned(),
+            progress: op.progress().cloned(),
+        };
+        let _token = self.tasks.token();
+        let _entry = {
+            // Under the lock, so that a call is either refused or seen by `close`.
+            let mut calls = self.calls.lock();
+            if self.tasks.is_closed() {
+                return Err(RemoteStorageError::InvalidArgument(format!(
+                    "{} was called on a storage handle that has been closed",
+                    Op::KIND
+                )));
+            }
+            calls.insert(number, in_flight.clone());
+            Entry {
+                lifecycle: self,
+                number,
+            }
+        };
+        tokio::select! {
+            biased;
+            result = call(op) => result,
+            () = self.cut.cancelled() => Err(cut_off(&in_flight, began.elapsed())),
+        }
+    }
+
+    /// Refuses new calls, waits up to `grace` for those in flight, and cuts off the rest.
+    pub(super) async fn close(&self, grace: Duration) -> CloseReport {
+        {
+            let _calls = self.calls.lock();
+            self.tasks.close();
+        }
+        if tokio::time::timeout(grace, self.tasks.wait()).await.is_ok() {
+            return CloseReport::default();
+        }
+        let mut left: Vec<_> = {
+            let calls = self.calls.lock();
+            calls
+                .iter()
+                .map(|(number, call)| (*number, call.clone()))
+                .collect()
+        };
+        left.sort_unstable_by_key(|(number, _)| *number);
+        self.cut.cancel();
+        let ended = tokio::time::timeout(ABORT_LIMIT, self.tasks.wait()).await;
+        CloseReport {
+            cut_off: left.into_iter().map(|(_, call)| call).collect(),
+            aborts_unfinished: ended.is_err(),
+        }
+    }
+}
+
+/// Takes a call off the list, whichever way it ends.
+struct Entry<'a> {
+    lifecycle: &'a Lifecycle,
+    number: u64,
+}
+
+impl Drop for Entry<'_> {
+    fn drop(&mut self) {
+        self.lifecycle.calls.lock().remove(&self.number);
+    }
+}
+
+fn cut_off(call: &CutOff, after: Duration) -> RemoteStorageError {
+    let snapshot = call.progress.as_ref().map(CopyProgress::snapshot);
+    let (phase, key, part) = snapshot.map_or_else(
+        || (None, String::new(), None),
+        |copy| (Some(copy.phase), copy.key.to_string(), copy.part),
+    );
+    RemoteStorageError::TimedOut {
+        operation: call.operation,
+        phase,
+        key,
+        part,
+        after,
+    }
+}
