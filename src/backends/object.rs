@@ -395,8 +395,13 @@ impl ObjectStoreClient {
     /// A GET's failure: a range that cannot be satisfied and an answer to another range than the
     /// one asked for have no type of their own in `object_store`, only a text.
     fn get_failed(&self, request: &Get, error: StoreError) -> RemoteStorageError {
-        const BEYOND_THE_END: &str = "Wanted range starting at ";
-        const WRONG_RANGE: [&str; 3] = [
+        const BEYOND_THE_END: [&str; 2] = [
+            "Wanted range starting at ",
+            // Azurite answers any range of an empty blob like this, where Azure says 416.
+            "\"bytes 0--1/0\"",
+        ];
+        const WRONG_RANGE: [&str; 4] = [
+            "Failed to parse value for CONTENT_RANGE header",
             "Received non-partial response when range requested",
             "Content-Range header not present in partial response",
             "Requested ",
@@ -405,22 +410,25 @@ impl ObjectStoreClient {
             return self.failed(request, error);
         }
         let text = error.to_string();
-        if WRONG_RANGE.iter().any(|mark| text.contains(mark)) {
+        let has = |marks: &[&str]| marks.iter().any(|mark| text.contains(mark));
+        if has(&BEYOND_THE_END) {
+            let mut failure = self.failed(request, error);
+            if let RemoteStorageError::Backend {
+                status, transient, ..
+            } = &mut failure
+            {
+                *status = Some(416);
+                *transient = false;
+            }
+            return failure;
+        }
+        if has(&WRONG_RANGE) {
             return RemoteStorageError::Corrupt {
                 key: request.key().to_owned(),
                 reason: format!("the store answered another range than {:?}", request.range),
             };
         }
-        let mut failure = self.failed(request, error);
-        if let RemoteStorageError::Backend {
-            status, transient, ..
-        } = &mut failure
-            && text.contains(BEYOND_THE_END)
-        {
-            *status = Some(416);
-            *transient = false;
-        }
-        failure
+        self.failed(request, error)
     }
 }
 
