@@ -2,10 +2,8 @@
 //! synchronous interfaces.
 
 mod adapter;
-#[cfg_attr(
-    not(test),
-    expect(dead_code, reason = "the faces that wait by it come next")
-)]
 mod bridge;
+mod metadata;
 
 pub use adapter::PluginService;
+pub use metadata::{BlockingMetadataManager, PluginMetadataStore};

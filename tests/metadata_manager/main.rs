@@ -1,5 +1,6 @@
 //! The metadata managers: in memory, dumped and imported, not ready yet, and swapped in use.
 
+mod blocking;
 mod concurrency;
 mod dump;
 mod in_memory;

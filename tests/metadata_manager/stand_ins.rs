@@ -15,12 +15,12 @@ use tokio::sync::Notify;
 
 use super::*;
 
-fn deletion(tp: &TopicIdPartition) -> RemotePartitionDeleteMetadata {
+pub(crate) fn deletion(tp: &TopicIdPartition) -> RemotePartitionDeleteMetadata {
     let state = RemotePartitionDeleteState::DeletePartitionMarked;
     RemotePartitionDeleteMetadata::new(tp.clone(), state, 1, 1)
 }
 
-fn assert_not_ready<T: std::fmt::Debug>(result: Result<T, RemoteStorageError>) {
+pub(crate) fn assert_not_ready<T: std::fmt::Debug>(result: Result<T, RemoteStorageError>) {
     let error = result.unwrap_err();
     assert!(
         matches!(error, RemoteStorageError::NotReady { partition: 7 }),
@@ -209,6 +209,15 @@ async fn every_call_reaches_the_current_store() {
 
     let real = Arc::new(InmemoryRemoteLogMetadataManager::new());
     drop(store.swap(real.clone()));
+    assert_every_call_passes(&store, &real).await;
+}
+
+/// Every call through `store`, which passes them on to `real`.
+pub(crate) async fn assert_every_call_passes(
+    store: &dyn RemoteLogMetadataStore,
+    real: &InmemoryRemoteLogMetadataManager,
+) {
+    let tp = tp(1, 7);
     store.check_ready(&tp).await.unwrap();
     let segment = started(&tp, 1, 0, 9).with_txn_index_empty(true);
     store.add_segment(segment).await.unwrap();
