@@ -7,12 +7,14 @@
 //!   the attempt's timeout limits silence and not length;
 //! - no redirect is followed: a request is signed for one host, and a body is not sent twice. The
 //!   error says where the bucket is, if the store does;
-//! - the body of an error answer is read up to a bound and kept short, without what stores repeat
-//!   of credentials in it;
+//! - the body of an error answer is read up to a bound, and the client's own credentials are taken
+//!   out of it: stores repeat them;
 //! - an error does not carry the URL of its request.
 
 mod answer;
 mod body;
+#[cfg(test)]
+mod tests;
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -248,7 +250,7 @@ impl HttpService for Service {
         }
         let body = Received::new(body, activity);
         let body = if status.is_client_error() || status.is_server_error() {
-            answer::shortened(body, &self.secrets).await.into()
+            answer::read_error(body, &self.secrets).await.into()
         } else {
             HttpResponseBody::new(body)
         };

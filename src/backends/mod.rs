@@ -16,6 +16,8 @@ mod object;
 mod opaque_uploads;
 #[cfg(any(feature = "aws", feature = "gcp"))]
 mod open_uploads;
+#[cfg(all(test, feature = "_http"))]
+mod recorder;
 mod requests;
 mod source;
 mod upload;

@@ -48,10 +48,10 @@ const RECONNECT_INTERVAL: Duration = Duration::from_secs(10);
 const MAX_RESERVED_BODY: u64 = 16 * 1024 * 1024;
 
 /// The two faces of one store client.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct StoreHandles {
     object: Arc<dyn ObjectStore>,
-    multipart: Option<MultipartHandle>,
+    multipart: Option<Arc<dyn MultipartStore>>,
 }
 
 impl StoreHandles {
@@ -67,17 +67,17 @@ impl StoreHandles {
     pub fn with_multipart<T: ObjectStore + MultipartStore>(store: Arc<T>) -> Self {
         Self {
             object: Arc::clone(&store) as Arc<dyn ObjectStore>,
-            multipart: Some(MultipartHandle(store)),
+            multipart: Some(store),
         }
     }
 }
 
-#[derive(Clone)]
-struct MultipartHandle(Arc<dyn MultipartStore>);
-
-impl fmt::Debug for MultipartHandle {
+impl fmt::Debug for StoreHandles {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("MultipartStore")
+        // The client's own Debug shows credentials; its Display names the store.
+        f.debug_tuple("StoreHandles")
+            .field(&format_args!("{}", self.object))
+            .finish()
     }
 }
 
@@ -140,11 +140,7 @@ impl ObjectStoreClient {
     }
 
     fn multipart(&self) -> Option<Arc<dyn MultipartStore>> {
-        let handles = self.handles.load();
-        handles
-            .multipart
-            .as_ref()
-            .map(|MultipartHandle(store)| Arc::clone(store))
+        self.handles.load().multipart.clone()
     }
 
     fn attributes(&self, key: &Path) -> Attributes {

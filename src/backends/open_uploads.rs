@@ -245,8 +245,8 @@ enum Failure {
     Store(#[from] object_store::Error),
     #[error(transparent)]
     Http(#[from] HttpError),
-    // The classification of errors reads the number behind these words.
-    #[error("the store answered with status code: {}: {body}", .status.as_u16())]
+    // The classification of errors knows an answer of the server by these words.
+    #[error("Server returned non-2xx status code: {status}: {body}")]
     Status { status: StatusCode, body: String },
     #[error("the store's answer is longer than {MAX_PAGE_BYTES} bytes")]
     LongPage,

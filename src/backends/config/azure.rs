@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use object_store::azure::{AzureConfigKey as Key, MicrosoftAzure, MicrosoftAzureBuilder};
+use percent_encoding::percent_decode_str;
 use url::Url;
 
 use super::checks::{self, Checks, ClientFields, debug_without_secrets};
@@ -420,6 +421,19 @@ fn is_of_the_surroundings(key: Key) -> bool {
         )
 }
 
+/// The secret part of a SAS token, as it is written and as it is sent.
+fn sas_signatures(token: &str) -> impl Iterator<Item = String> {
+    token
+        .split('&')
+        .filter_map(|pair| pair.trim_start_matches('?').strip_prefix("sig="))
+        .flat_map(|signature| {
+            let decoded = percent_decode_str(signature)
+                .decode_utf8_lossy()
+                .into_owned();
+            [signature.to_owned(), decoded]
+        })
+}
+
 /// What a client is made of, kept to make it anew.
 struct Connection {
     config: AzureConfig,
@@ -465,6 +479,9 @@ impl Connection {
             if is_credential(key) || key == Key::EncryptionKey {
                 CHECKS.header(key.as_ref(), Some(value))?;
                 secrets.push(value.to_owned());
+            }
+            if key == Key::SasKey {
+                secrets.extend(sas_signatures(value));
             }
             builder = builder.with_config(key, value);
         }

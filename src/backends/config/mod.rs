@@ -26,6 +26,8 @@ mod s3;
 #[cfg(test)]
 mod tests;
 mod url;
+#[cfg(all(test, feature = "aws"))]
+mod wire_tests;
 
 use std::fmt;
 use std::path::PathBuf;

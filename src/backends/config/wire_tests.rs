@@ -1,0 +1,667 @@
+//! What the stores' clients send, as a server in this process sees it.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use axum::response::Response;
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use http::{Method, StatusCode};
+use object_store::PutPayload;
+use object_store::path::Path;
+use sha2::{Digest, Sha256};
+
+use super::*;
+use crate::backends::recorder::{Recorder, Seen, answer, everything_of};
+use crate::ops::{
+    AbortUpload, ByteRange, CompleteUpload, Create, Delete, Get, Head, ListUploads, Put, PutPart,
+    StartUpload, StoreTarget, UploadId, WriteMode,
+};
+
+const CHECKSUM: &str = "x-amz-checksum-sha256";
+
+fn target(key: &str) -> StoreTarget {
+    StoreTarget::object(Path::parse(key).unwrap())
+}
+
+fn put(key: &str, body: &'static [u8]) -> Put {
+    Put {
+        target: target(key),
+        payload: PutPayload::from_static(body),
+    }
+}
+
+fn get(key: &str) -> Get {
+    Get {
+        target: target(key),
+        range: ByteRange::Whole,
+    }
+}
+
+fn sha256(body: &[u8]) -> String {
+    BASE64_STANDARD.encode(Sha256::digest(body))
+}
+
+fn s3(server: &Recorder) -> S3Config {
+    S3Config {
+        bucket: "bucket".to_owned(),
+        endpoint: Some(server.url().to_owned()),
+        allow_http: true,
+        access_key_id: Some("AKIAMARKED".to_owned()),
+        secret_access_key: Some("secretMARKED".to_owned()),
+        ..S3Config::default()
+    }
+}
+
+fn open(config: S3Config) -> Backend {
+    ObjectStoreConfig::S3(config).open().unwrap()
+}
+
+fn query(seen: &Seen) -> Vec<(String, String)> {
+    ::url::form_urlencoded::parse(seen.query().as_bytes())
+        .into_owned()
+        .collect()
+}
+
+/// Answers as S3 would.
+fn playing_s3(seen: &Seen) -> Response {
+    let xml = |body: &str| {
+        answer(
+            StatusCode::OK,
+            &[("content-type", "application/xml")],
+            body.to_owned(),
+        )
+    };
+    match (seen.method.as_str(), seen.query()) {
+        ("POST", query) if query.starts_with("uploads") => xml(
+            "<InitiateMultipartUploadResult><UploadId>upload 1</UploadId>\
+             </InitiateMultipartUploadResult>",
+        ),
+        ("POST", _) => xml(
+            "<CompleteMultipartUploadResult><ETag>\"whole\"</ETag></CompleteMultipartUploadResult>",
+        ),
+        ("PUT", _) => {
+            let checksum = seen.header(CHECKSUM).unwrap_or("none");
+            answer(
+                StatusCode::OK,
+                &[("etag", "\"tag\""), (CHECKSUM, checksum)],
+                "",
+            )
+        }
+        ("DELETE", _) => answer(StatusCode::NO_CONTENT, &[], ""),
+        _ => answer(StatusCode::NOT_FOUND, &[], ""),
+    }
+}
+
+#[tokio::test]
+async fn a_put_has_its_length_its_checksum_and_a_signature() {
+    let server = Recorder::start(playing_s3).await;
+    let backend = open(s3(&server));
+    let written = backend
+        .client
+        .put(put("tier/a.index", b"bytes"))
+        .await
+        .unwrap();
+    assert_eq!(written.e_tag.as_deref(), Some("\"tag\""));
+
+    let seen = server.only();
+    assert_eq!(
+        (seen.method.as_str(), seen.uri.path()),
+        ("PUT", "/bucket/tier/a.index")
+    );
+    assert_eq!(seen.body, "bytes");
+    assert_eq!(seen.header("content-length"), Some("5"));
+    assert_eq!(seen.header("transfer-encoding"), None);
+    assert_eq!(seen.header(CHECKSUM).unwrap(), sha256(b"bytes"));
+    assert_eq!(seen.header("if-none-match"), None);
+    let signature = seen.header("authorization").unwrap();
+    assert!(
+        signature.starts_with("AWS4-HMAC-SHA256 Credential=AKIAMARKED/"),
+        "{signature}"
+    );
+    assert!(
+        signature.contains("/us-east-1/s3/aws4_request"),
+        "{signature}"
+    );
+}
+
+#[tokio::test]
+async fn what_the_configuration_says_of_uploads_is_sent() {
+    let server = Recorder::start(playing_s3).await;
+    let backend = open(S3Config {
+        region: "eu-west-1".to_owned(),
+        session_token: Some("token".to_owned()),
+        checksum_sha256: false,
+        sse_kms_key_id: Some("kms-key".to_owned()),
+        storage_class: Some("GLACIER_IR".to_owned()),
+        options: [("aws_request_payer".to_owned(), "requester".to_owned())].into(),
+        ..s3(&server)
+    });
+    for key in ["a.log", "a.index"] {
+        backend
+            .client
+            .clone()
+            .put(put(key, b"bytes"))
+            .await
+            .unwrap();
+        let start = StartUpload {
+            target: target(key),
+        };
+        backend.client.clone().start_upload(start).await.unwrap();
+    }
+    for seen in server.seen() {
+        assert_eq!(seen.header("x-amz-security-token"), Some("token"));
+        assert_eq!(seen.header(CHECKSUM), None);
+        assert_eq!(seen.header("x-amz-checksum-algorithm"), None);
+        assert_eq!(seen.header("x-amz-server-side-encryption"), Some("aws:kms"));
+        let kms = "x-amz-server-side-encryption-aws-kms-key-id";
+        assert_eq!(seen.header(kms), Some("kms-key"));
+        assert_eq!(seen.header("x-amz-request-payer"), Some("requester"));
+        assert!(
+            seen.header("authorization")
+                .unwrap()
+                .contains("/eu-west-1/s3/")
+        );
+        // Indexes are small and read often: they stay in the standard class.
+        let log = seen.uri.path().ends_with(".log");
+        assert_eq!(
+            seen.header("x-amz-storage-class"),
+            log.then_some("GLACIER_IR")
+        );
+    }
+}
+
+#[tokio::test]
+async fn each_part_has_its_length_and_its_checksum() {
+    let server = Recorder::start(playing_s3).await;
+    let client = open(s3(&server)).client;
+    let target = target("a.log");
+    let start = StartUpload {
+        target: target.clone(),
+    };
+    let upload = client.clone().start_upload(start).await.unwrap();
+    assert_eq!(&*upload, "upload 1");
+    let bodies: [&'static [u8]; 2] = [b"first", b"second part"];
+    let mut tags = Vec::new();
+    for (number, body) in (1..).zip(bodies) {
+        let part = PutPart {
+            target: target.clone(),
+            upload: UploadId::clone(&upload),
+            number,
+            offset: 0,
+            payload: PutPayload::from_static(body),
+        };
+        tags.push(client.clone().put_part(part).await.unwrap());
+    }
+    let complete = CompleteUpload {
+        target: target.clone(),
+        upload: UploadId::clone(&upload),
+        parts: tags.into(),
+        mode: WriteMode::Overwrite,
+    };
+    let written = client.clone().complete_upload(complete).await.unwrap();
+    assert_eq!(written.e_tag.as_deref(), Some("\"whole\""));
+    let abort = AbortUpload { target, upload };
+    client.abort_upload(abort).await.unwrap();
+
+    let seen = server.seen();
+    assert_eq!(seen.len(), 5);
+    assert_eq!(seen[0].header("x-amz-checksum-algorithm"), Some("SHA256"));
+    for (at, body) in bodies.into_iter().enumerate() {
+        let part = &seen[at + 1];
+        assert_eq!(part.method, Method::PUT);
+        assert_eq!(part.body, body);
+        assert_eq!(
+            part.header("content-length").unwrap(),
+            body.len().to_string()
+        );
+        assert_eq!(part.header("transfer-encoding"), None);
+        assert_eq!(part.header(CHECKSUM).unwrap(), sha256(body));
+        let asked = [
+            ("partNumber", (at + 1).to_string()),
+            ("uploadId", "upload 1".to_owned()),
+        ];
+        assert_eq!(
+            query(part),
+            asked.map(|(name, value)| (name.to_owned(), value))
+        );
+        let listed = format!("<ChecksumSHA256>{}</ChecksumSHA256>", sha256(body));
+        let completion = std::str::from_utf8(&seen[3].body).unwrap();
+        assert!(completion.contains(&listed), "{completion}");
+    }
+    let length = seen[3].body.len().to_string();
+    assert_eq!(seen[3].header("content-length"), Some(length.as_str()));
+    assert_eq!(seen[4].method, Method::DELETE);
+}
+
+#[tokio::test]
+async fn a_create_is_conditional_or_refused_before_it_is_sent() {
+    let create = || Create {
+        target: target("a.manifest"),
+        payload: PutPayload::from_static(b"bytes"),
+        sha256: Sha256::digest(b"bytes").into(),
+    };
+    let server = Recorder::start(playing_s3).await;
+    let written = open(s3(&server)).client.create(create()).await.unwrap();
+    assert!(written.create_precondition);
+    assert_eq!(server.only().header("if-none-match"), Some("*"));
+
+    let server = Recorder::start(playing_s3).await;
+    let unconditional = S3Config {
+        conditional_put: false,
+        ..s3(&server)
+    };
+    let error = open(unconditional)
+        .client
+        .create(create())
+        .await
+        .unwrap_err();
+    assert!(!error.is_retryable(), "{error:?}");
+    assert!(server.seen().is_empty());
+}
+
+#[tokio::test]
+async fn a_delete_is_one_delete() {
+    let server = Recorder::start(playing_s3).await;
+    let delete = Delete {
+        target: target("a.log"),
+    };
+    open(s3(&server)).client.delete(delete).await.unwrap();
+    let seen = server.only();
+    assert_eq!(
+        (seen.method.as_str(), seen.uri.path()),
+        ("DELETE", "/bucket/a.log")
+    );
+    assert_eq!(seen.query(), "");
+}
+
+#[tokio::test]
+async fn the_client_itself_repeats_nothing() {
+    let server = Recorder::start(|_| {
+        answer(
+            StatusCode::SERVICE_UNAVAILABLE,
+            &[],
+            "<Code>SlowDown</Code>",
+        )
+    })
+    .await;
+    let client = open(s3(&server)).client;
+    let error = client.clone().get(get("a.log")).await.unwrap_err();
+    assert_eq!((error.status(), error.is_retryable()), (Some(503), true));
+    assert_eq!(server.seen().len(), 1);
+    let error = client
+        .clone()
+        .put(put("a.log", b"bytes"))
+        .await
+        .unwrap_err();
+    assert_eq!((error.status(), error.is_retryable()), (Some(503), true));
+    assert_eq!(server.seen().len(), 2);
+    let list = ListUploads {
+        target: target("tier"),
+    };
+    let error = client.list_uploads(list).await.unwrap_err();
+    assert_eq!((error.status(), error.is_retryable()), (Some(503), true));
+    assert_eq!(server.seen().len(), 3);
+}
+
+#[tokio::test]
+async fn a_redirect_is_a_final_error_that_names_the_region() {
+    let server = Recorder::start(|_| {
+        let region = [("x-amz-bucket-region", "eu-central-1")];
+        answer(
+            StatusCode::MOVED_PERMANENTLY,
+            &region,
+            "<Code>PermanentRedirect</Code>",
+        )
+    })
+    .await;
+    let client = open(s3(&server)).client;
+    for error in [
+        client.clone().get(get("a.log")).await.unwrap_err(),
+        client
+            .clone()
+            .put(put("a.log", b"bytes"))
+            .await
+            .unwrap_err(),
+    ] {
+        assert_eq!((error.status(), error.is_retryable()), (Some(301), false));
+        assert!(everything_of(&error).contains("eu-central-1"), "{error:?}");
+    }
+    assert_eq!(server.seen().len(), 2);
+}
+
+#[tokio::test]
+async fn no_secret_comes_back_in_an_error() {
+    // What AWS says of a token that has expired, and of a signature that does not match.
+    let server = Recorder::start(|_| {
+        let body = "<Error><Code>ExpiredToken</Code><Message>The token tokenMARKED of \
+                    AKIAMARKED has expired.</Message><Token-0>anotherMARKED</Token-0>\
+                    <AWSAccessKeyId>AKIAMARKED</AWSAccessKeyId><StringToSign>MARKED</StringToSign>\
+                    </Error>";
+        answer(StatusCode::BAD_REQUEST, &[], body)
+    })
+    .await;
+    let config = S3Config {
+        session_token: Some("tokenMARKED".to_owned()),
+        ..s3(&server)
+    };
+    let client = open(config).client;
+    let list = ListUploads {
+        target: target("tier"),
+    };
+    for error in [
+        client.clone().get(get("a.log")).await.unwrap_err(),
+        client
+            .clone()
+            .put(put("a.log", b"bytes"))
+            .await
+            .unwrap_err(),
+        client.clone().list_uploads(list).await.unwrap_err(),
+    ] {
+        let text = everything_of(&error);
+        assert!(text.contains("ExpiredToken"), "{text}");
+        assert!(text.contains("The token *** of *** has expired."), "{text}");
+        assert!(!text.contains("MARKED"), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn credentials_of_the_surroundings_are_read_again_when_they_are_refused() {
+    let server = Recorder::start(|_| answer(StatusCode::FORBIDDEN, &[], "")).await;
+    let fixed = open(s3(&server)).client;
+    let head = || Head {
+        target: target("a.log"),
+    };
+    let error = fixed.head(head()).await.unwrap_err();
+    assert_eq!((error.status(), error.is_retryable()), (Some(403), false));
+
+    let surroundings: Environment = [
+        ("AWS_ACCESS_KEY_ID", "ambient"),
+        ("AWS_SECRET_ACCESS_KEY", "secretMARKED"),
+    ]
+    .into_iter()
+    .collect();
+    let config = S3Config {
+        access_key_id: None,
+        secret_access_key: None,
+        ..s3(&server)
+    };
+    let client = config.open(&surroundings).unwrap().client;
+    for repeatable in [true, false] {
+        let error = client.clone().head(head()).await.unwrap_err();
+        assert_eq!(
+            (error.status(), error.is_retryable()),
+            (Some(403), repeatable)
+        );
+    }
+    for seen in &server.seen()[1..] {
+        assert!(
+            seen.header("authorization")
+                .unwrap()
+                .contains("Credential=ambient/")
+        );
+    }
+}
+
+#[tokio::test]
+async fn open_uploads_are_listed_page_by_page() {
+    let server = Recorder::start(|seen| {
+        let query = query(seen);
+        let of = |name: &str| {
+            let found = query.iter().find(|(key, _)| key == name);
+            found.map(|(_, value)| value.as_str())
+        };
+        let page = match (of("key-marker"), of("upload-id-marker")) {
+            (None, None) => {
+                "<IsTruncated>true</IsTruncated><NextKeyMarker>tier/a &amp; b</NextKeyMarker>\
+                 <NextUploadIdMarker>1+/=</NextUploadIdMarker>\
+                 <Upload><Key>tier/a &amp; b</Key><UploadId>1+/=</UploadId></Upload>"
+            }
+            // A page that does not say where it ended.
+            (Some("tier/a & b"), Some("1+/=")) => {
+                "<IsTruncated>true</IsTruncated>\
+                 <Upload><Key>tier//no key of ours</Key><UploadId>0</UploadId></Upload>\
+                 <Upload><Key>tier/b.log</Key><UploadId>2</UploadId><Initiated>2026-01-01\
+                 T00:00:00.000Z</Initiated><StorageClass>STANDARD</StorageClass></Upload>"
+            }
+            (Some("tier/b.log"), Some("2")) => {
+                "<IsTruncated>false</IsTruncated><NextKeyMarker></NextKeyMarker>\
+                 <Upload><Key>tier/b.log</Key><UploadId>3</UploadId></Upload>"
+            }
+            other => panic!("{other:?}"),
+        };
+        let root = "ListMultipartUploadsResult";
+        let name_space = "xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"";
+        let body = format!("<?xml version=\"1.0\"?><{root} {name_space}>{page}</{root}>");
+        answer(StatusCode::OK, &[], body)
+    })
+    .await;
+    let client = open(s3(&server)).client;
+    let list = ListUploads {
+        target: target("tier"),
+    };
+    let uploads = client.list_uploads(list).await.unwrap().unwrap();
+    let found: Vec<_> = uploads
+        .iter()
+        .map(|upload| (upload.key.as_ref(), &*upload.upload))
+        .collect();
+    assert_eq!(
+        found,
+        [
+            ("tier/a & b", "1+/="),
+            ("tier/b.log", "2"),
+            ("tier/b.log", "3")
+        ]
+    );
+    let seen = server.seen();
+    assert_eq!(seen.len(), 3);
+    for seen in seen {
+        assert_eq!((seen.method.as_str(), seen.uri.path()), ("GET", "/bucket"));
+        assert!(seen.query().starts_with("uploads&"), "{}", seen.query());
+        let query = query(&seen);
+        assert!(
+            query.contains(&("prefix".to_owned(), "tier/".to_owned())),
+            "{query:?}"
+        );
+        assert!(
+            seen.header("authorization")
+                .unwrap()
+                .starts_with("AWS4-HMAC-SHA256 ")
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_listing_of_uploads_that_cannot_be_right_is_refused() {
+    const OPEN: &str = "<ListMultipartUploadsResult>";
+    const CLOSE: &str = "</ListMultipartUploadsResult>";
+    let more =
+        format!("{OPEN}<IsTruncated>true</IsTruncated><NextKeyMarker>k</NextKeyMarker>{CLOSE}");
+    let nowhere = format!("{OPEN}<IsTruncated>true</IsTruncated>{CLOSE}");
+    let long = format!("{OPEN}{}{CLOSE}", " ".repeat(9 * 1024 * 1024));
+    for (body, requests, why) in [
+        (more, 2, "again and again"),
+        (
+            "<ListBucketResult></ListBucketResult>".to_owned(),
+            1,
+            "no list of uploads",
+        ),
+        ("no document".to_owned(), 1, "no list of uploads"),
+        (
+            format!("{OPEN}<Upload><Key>k</Key></Upload>{CLOSE}"),
+            1,
+            "no list of uploads",
+        ),
+        (long, 1, "longer than"),
+    ] {
+        let server = Recorder::start(move |_| answer(StatusCode::OK, &[], body.clone())).await;
+        let list = ListUploads { target: target("") };
+        let error = open(s3(&server))
+            .client
+            .list_uploads(list)
+            .await
+            .unwrap_err();
+        assert!(
+            matches!(error, RemoteStorageError::Corrupt { .. }),
+            "{error:?}"
+        );
+        assert!(error.to_string().contains(why), "{error}");
+        assert_eq!(server.seen().len(), requests, "{why}");
+        assert!(!server.seen()[0].query().contains("prefix"));
+    }
+    // Cut, but empty: there is nothing that could follow.
+    let server = Recorder::start(move |_| answer(StatusCode::OK, &[], nowhere.clone())).await;
+    let list = ListUploads { target: target("") };
+    let uploads = open(s3(&server)).client.list_uploads(list).await.unwrap();
+    assert_eq!(uploads, Some(Vec::new()));
+}
+
+#[tokio::test]
+async fn a_listing_of_uploads_without_end_is_given_up() {
+    let pages = AtomicUsize::new(0);
+    let server = Recorder::start(move |_| {
+        let page = pages.fetch_add(1, Ordering::Relaxed);
+        let upload = |at| format!("<Upload><Key>{page}.{at}</Key><UploadId>u</UploadId></Upload>");
+        let uploads = (0..1000).map(upload).collect::<Vec<_>>().concat();
+        let body = format!(
+            "<ListMultipartUploadsResult><IsTruncated>true</IsTruncated>{uploads}\
+             </ListMultipartUploadsResult>"
+        );
+        answer(StatusCode::OK, &[], body)
+    })
+    .await;
+    let list = ListUploads { target: target("") };
+    let error = open(s3(&server))
+        .client
+        .list_uploads(list)
+        .await
+        .unwrap_err();
+    assert!(error.to_string().contains("lifecycle rule"), "{error}");
+    assert_eq!(server.seen().len(), 101);
+}
+
+#[cfg(feature = "gcp")]
+#[tokio::test]
+async fn gcs_is_asked_with_its_token_and_the_same_care() {
+    let server = Recorder::start(|seen| match seen.method.as_str() {
+        "PUT" => answer(StatusCode::OK, &[("etag", "\"tag\"")], ""),
+        "GET" => {
+            let body = "<ListMultipartUploadsResult><Upload><Key>tier/a.log</Key><UploadId>1\
+                        </UploadId></Upload></ListMultipartUploadsResult>";
+            answer(StatusCode::OK, &[], body)
+        }
+        _ => answer(StatusCode::UNAUTHORIZED, &[], "<Code>tokenMARKED</Code>"),
+    })
+    .await;
+    let config = GcsConfig {
+        bucket: "bucket".to_owned(),
+        endpoint: Some(server.url().to_owned()),
+        allow_http: true,
+        options: [("google_bearer_token".to_owned(), "tokenMARKED".to_owned())].into(),
+        ..GcsConfig::default()
+    };
+    let backend = ObjectStoreConfig::Gcs(config).open().unwrap();
+    let handles = StoreHandles::opaque(backend.object_store.clone().unwrap());
+    let text = format!("{backend:?} {:?} {handles:?}", backend.client);
+    assert!(!text.contains("MARKED"), "{text}");
+    let client = backend.client;
+    client
+        .clone()
+        .put(put("tier/a.log", b"bytes"))
+        .await
+        .unwrap();
+    let create = Create {
+        target: target("tier/a.log"),
+        payload: PutPayload::from_static(b"bytes"),
+        sha256: Sha256::digest(b"bytes").into(),
+    };
+    client.clone().create(create).await.unwrap();
+    let list = ListUploads {
+        target: target("tier"),
+    };
+    let uploads = client.clone().list_uploads(list).await.unwrap().unwrap();
+    assert_eq!(uploads.len(), 1);
+    assert_eq!(
+        (uploads[0].key.as_ref(), &*uploads[0].upload),
+        ("tier/a.log", "1")
+    );
+
+    let seen = server.seen();
+    assert_eq!(seen[0].header("content-length"), Some("5"));
+    assert_eq!(seen[0].header("transfer-encoding"), None);
+    assert_eq!(seen[0].header("x-goog-if-generation-match"), None);
+    assert_eq!(seen[1].header("x-goog-if-generation-match"), Some("0"));
+    assert_eq!(seen[2].uri.path(), "/bucket");
+    assert_eq!(seen[2].query(), "uploads&max-uploads=1000&prefix=tier%2F");
+    for seen in seen {
+        assert_eq!(seen.header("authorization"), Some("Bearer tokenMARKED"));
+    }
+
+    let delete = Delete {
+        target: target("a"),
+    };
+    let error = client.delete(delete).await.unwrap_err();
+    assert_eq!((error.status(), error.is_retryable()), (Some(401), false));
+    assert!(!everything_of(&error).contains("MARKED"));
+}
+
+#[cfg(feature = "azure")]
+#[tokio::test]
+async fn azure_is_asked_with_its_key_or_its_sas_and_shows_neither() {
+    let server = Recorder::start(|seen| match seen.method.as_str() {
+        "PUT" => answer(StatusCode::CREATED, &[("etag", "\"tag\"")], ""),
+        _ => answer(StatusCode::FORBIDDEN, &[], "sig is MARKEDsignature"),
+    })
+    .await;
+    let config = |access_key: Option<&str>, sas_token: Option<&str>| {
+        ObjectStoreConfig::Azure(AzureConfig {
+            container: "container".to_owned(),
+            endpoint: Some(server.url().to_owned()),
+            use_emulator: true,
+            access_key: access_key.map(str::to_owned),
+            sas_token: sas_token.map(str::to_owned),
+            ..AzureConfig::default()
+        })
+    };
+    let with_key = config(None, None).open().unwrap().client;
+    with_key
+        .clone()
+        .put(put("tier/a.log", b"bytes"))
+        .await
+        .unwrap();
+    let seen = server.only();
+    assert_eq!(seen.uri.path(), "/devstoreaccount1/container/tier/a.log");
+    assert_eq!(seen.header("content-length"), Some("5"));
+    assert_eq!(seen.header("transfer-encoding"), None);
+    let signature = seen.header("authorization").unwrap();
+    assert!(
+        signature.starts_with("SharedKey devstoreaccount1:"),
+        "{signature}"
+    );
+    let list = ListUploads {
+        target: target("tier"),
+    };
+    assert_eq!(with_key.list_uploads(list).await.unwrap(), None);
+
+    let with_sas = config(None, Some("sv=2024&sig=MARKEDsignature"))
+        .open()
+        .unwrap();
+    with_sas
+        .client
+        .clone()
+        .put(put("b", b"bytes"))
+        .await
+        .unwrap();
+    let seen = server.seen().pop().unwrap();
+    assert!(
+        seen.query().contains("sig=MARKEDsignature"),
+        "{}",
+        seen.query()
+    );
+    assert_eq!(seen.header("authorization"), None);
+    let error = with_sas.client.clone().get(get("b")).await.unwrap_err();
+    assert_eq!(error.status(), Some(403));
+    let text = everything_of(&error);
+    assert!(!text.contains("MARKED"), "{text}");
+    let text = format!("{:?} {with_sas:?}", with_sas.client);
+    assert!(!text.contains("MARKED"), "{text}");
+}
