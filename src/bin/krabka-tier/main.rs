@@ -1,3 +1,192 @@
 //! `krabka-tier`: copies, lists, reads and removes segments of a remote tier.
 
-fn main() {}
+mod copy;
+mod ends;
+mod failure;
+mod log_dir;
+mod ls;
+mod output;
+mod quickstart;
+mod read;
+mod rm;
+mod tier;
+
+use std::env;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::error::ErrorKind;
+use clap::{Parser, Subcommand};
+
+use self::failure::{Failure, print_error};
+use self::tier::{Missing, Patience, Tier};
+
+/// How long calls in flight may take to end when the program does.
+const CLOSE_GRACE: Duration = Duration::from_secs(2);
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0    all was done; also when whoever read the output stopped reading
+  1    something failed: each failure is named on standard error, and what was done stays done
+  2    the command line is wrong
+  130  interrupted; uploads that were under way have been given up
+
+Tiers are named by URLs: file:///DIR, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX.
+What a URL does not say comes from the environment: AWS_…, GOOGLE_…, AZURE_….";
+
+/// Kafka tiered storage from the command line.
+#[derive(Debug, Parser)]
+#[command(name = "krabka-tier", version, after_help = EXIT_CODES)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+    #[command(flatten)]
+    patience: Patience,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Quickstart(quickstart::QuickstartArgs),
+    Copy(copy::CopyArgs),
+    Ls(ls::LsArgs),
+    Read(read::ReadArgs),
+    Rm(rm::RmArgs),
+}
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return usage(&error),
+    };
+    let runtime = match tokio::runtime::Runtime::new() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            print_error(&error);
+            return ExitCode::FAILURE;
+        }
+    };
+    let done = runtime.block_on(run(cli));
+    // A file request that hangs must not hold up the end.
+    runtime.shutdown_background();
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            if !matches!(failure, Failure::OutputClosed) {
+                print_error(&failure);
+            }
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}
+
+async fn run(cli: Cli) -> Result<(), Failure> {
+    let patience = cli.patience;
+    match cli.command {
+        Command::Quickstart(args) => quickstart::run(args, patience).await,
+        Command::Copy(args) => {
+            let tier = Tier::open(&args.to, patience, Missing::Create)?;
+            until_interrupted(&tier, copy::run(&tier, args)).await
+        }
+        Command::Ls(args) => {
+            let tier = Tier::open(&args.url, patience, Missing::Refuse)?;
+            until_interrupted(&tier, ls::run(&tier, args)).await
+        }
+        Command::Read(args) => {
+            let tier = Tier::open(&args.url, patience, Missing::Refuse)?;
+            until_interrupted(&tier, read::run(&tier, args)).await
+        }
+        Command::Rm(args) => {
+            let tier = Tier::open(&args.url, patience, Missing::Refuse)?;
+            until_interrupted(&tier, rm::run(&tier, args)).await
+        }
+    }
+}
+
+/// Runs a command, ends it at a signal, and in any case lets uploads be given up.
+async fn until_interrupted(
+    tier: &Tier,
+    command: impl Future<Output = Result<(), Failure>>,
+) -> Result<(), Failure> {
+    let result = tokio::select! {
+        result = command => result,
+        () = interrupted() => Err(Failure::Interrupted),
+    };
+    tier.storage.close(CLOSE_GRACE).await;
+    result
+}
+
+/// Answers at the first SIGINT or SIGTERM.
+async fn interrupted() {
+    use tokio::signal::unix::{SignalKind, signal};
+
+    let (Ok(mut interrupt), Ok(mut terminate)) = (
+        signal(SignalKind::interrupt()),
+        signal(SignalKind::terminate()),
+    ) else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+}
+
+/// Prints what is wrong with the command line, or the help that was asked for.
+fn usage(error: &clap::Error) -> ExitCode {
+    if matches!(
+        error.kind(),
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
+    ) {
+        // A closed pipe is no failure.
+        let _ = error.print();
+        return ExitCode::SUCCESS;
+    }
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    eprint!("{}", without_urls(&error.render().to_string(), &arguments));
+    ExitCode::from(2)
+}
+
+/// A text without the URLs among the arguments: a URL may hold a password.
+fn without_urls(text: &str, arguments: &[String]) -> String {
+    let mut text = text.to_owned();
+    for argument in arguments {
+        let Some(scheme_end) = argument.find("://") else {
+            continue;
+        };
+        let start = argument[..scheme_end]
+            .rfind(|c: char| !c.is_ascii_alphanumeric())
+            .map_or(0, |before| before + 1);
+        text = text.replace(&argument[start..], "URL");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        use clap::CommandFactory as _;
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_usage_error_does_not_repeat_a_url() {
+        let error = Cli::try_parse_from([
+            "krabka-tier",
+            "copy",
+            "--to=file:///a",
+            "d",
+            "--tp=s3://k:s@b",
+        ])
+        .unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::UnknownArgument);
+        let text = "unexpected argument 's3://key:secret@b/p' found, --to=s3://key:secret@b/p";
+        let arguments = ["copy".to_owned(), "--to=s3://key:secret@b/p".to_owned()];
+        assert_eq!(
+            without_urls(text, &arguments),
+            "unexpected argument 'URL' found, --to=URL"
+        );
+    }
+}

@@ -1,0 +1,206 @@
+//! `krabka-tier copy`: closed segments of Kafka's own directories, into a tier.
+
+mod bars;
+mod plan;
+mod report;
+#[cfg(test)]
+mod tests;
+
+use std::cell::Cell;
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use clap::Args;
+use futures::{StreamExt as _, future, stream};
+use krabka_remote_storage::model::{CopyReceipt, RemoteLogSegmentId};
+use krabka_remote_storage::{CopySegment, RemoteStorage, RemoteStorageError};
+
+use self::bars::Bars;
+use self::plan::{Plan, Planned};
+use self::report::Event;
+pub(crate) use self::report::Summary;
+use crate::failure::{Failure, chain, print_error};
+use crate::log_dir::Gaps;
+use crate::output::{Audience, Output, count};
+use crate::tier::Tier;
+
+/// Copies closed segments of Kafka's own directories into a tier.
+///
+/// Each segment goes with its indexes, its producer snapshot and its leader epochs, under the names
+/// that Apache Kafka gives them. The active segment of a partition, which has the highest offset,
+/// stays where it is. A segment that is complete in the tier with the same size is skipped; one that
+/// is not complete there is copied anew. Everything is checked before the first byte is sent.
+#[derive(Args, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
+pub(crate) struct CopyArgs {
+    /// Directories of partitions, or log directories (entries of `log.dirs`) that hold them.
+    #[arg(required = true, value_name = "DIR")]
+    paths: Vec<PathBuf>,
+
+    /// The tier: `file:///DIR`, `s3://BUCKET/PREFIX`, `gs://BUCKET/PREFIX`, `az://CONTAINER/PREFIX`.
+    #[arg(long, value_name = "URL")]
+    pub(crate) to: String,
+
+    /// How many segments are copied at once. Each holds up to 64 MiB of memory.
+    #[arg(long, value_name = "N", default_value_t = 4,
+        value_parser = clap::value_parser!(u16).range(1..=256))]
+    parallel: u16,
+
+    /// Copies internal topics of a log directory, too, such as `__consumer_offsets`.
+    #[arg(long)]
+    include_internal: bool,
+
+    /// Copies segments that end before the next one begins, as compaction leaves them.
+    ///
+    /// Without it such a segment counts as cut.
+    #[arg(long)]
+    allow_gaps: bool,
+
+    /// Goes on with the other segments where one is damaged or cannot be copied.
+    #[arg(long)]
+    keep_going: bool,
+
+    /// Writes one JSON object a line; the README has their fields.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+pub(crate) async fn run(tier: &Tier, args: CopyArgs) -> Result<(), Failure> {
+    let mut output = Output::new(Audience::of(args.json));
+    let gaps = if args.allow_gaps {
+        Gaps::Allowed
+    } else {
+        Gaps::Refused
+    };
+    let plan = Plan::make(tier, args.paths, args.include_internal, gaps).await?;
+    let Plan {
+        copies,
+        skipped,
+        passed_over,
+        problems,
+    } = plan;
+    let mut summary = Summary {
+        segments_skipped: skipped.iter().map(|skip| skip.segments.len()).sum(),
+        segments_failed: problems.len(),
+        ..Summary::default()
+    };
+    for (path, reason) in &passed_over {
+        tell(output.event(&Event::passed_over(path, reason)))?;
+    }
+    for problem in &problems {
+        print_error(problem);
+    }
+    if !problems.is_empty() && !args.keep_going {
+        return Err(Failure::Refused(format!(
+            "nothing was copied, because of {} above; --keep-going copies the rest",
+            count(problems.len(), "problem", "problems")
+        )));
+    }
+    for skip in &skipped {
+        for event in skip.events(args.json) {
+            tell(output.event(&event))?;
+        }
+    }
+
+    let bars = Bars::new(&copies);
+    let stop = Cell::new(false);
+    let mut running = stream::iter(copies)
+        .take_while(|_| future::ready(!stop.get()))
+        .map(|planned| copy_one(&tier.storage, planned, &bars))
+        .buffer_unordered(args.parallel.into());
+    while let Some((planned, result)) = running.next().await {
+        match result {
+            Ok((id, receipt)) => {
+                summary.add(&receipt);
+                let event = Event::copied(&planned, &id, &receipt);
+                bars.suspend(|| tell(output.event(&event).and_then(|()| output.flush())))?;
+            }
+            Err(error) => {
+                summary.segments_failed += 1;
+                stop.set(!args.keep_going);
+                let failure = Failure::during(format!("cannot copy {planned}"), error);
+                let event = Event::failed(&planned, chain(&failure));
+                bars.suspend(|| {
+                    print_error(&failure);
+                    if args.json {
+                        return tell(output.event(&event).and_then(|()| output.flush()));
+                    }
+                    Ok(())
+                })?;
+            }
+        }
+    }
+    drop(running);
+    bars.finish();
+    tell(
+        output
+            .event(&Event::Summary(summary))
+            .and_then(|()| output.flush()),
+    )?;
+    match summary.segments_failed {
+        0 => Ok(()),
+        failed => Err(Failure::Refused(format!(
+            "{} failed{}",
+            count(failed, "copy", "copies"),
+            if args.keep_going {
+                ""
+            } else {
+                "; what had not begun was left out (--keep-going copies it)"
+            }
+        ))),
+    }
+}
+
+/// Copies what is below a log directory, and prints nothing.
+pub(crate) async fn quietly(tier: &Tier, log_dir: PathBuf) -> Result<Summary, Failure> {
+    let plan = Plan::make(tier, vec![log_dir], false, Gaps::Refused).await?;
+    if let Some(problem) = plan.problems.into_iter().next() {
+        return Err(problem.into());
+    }
+    let mut summary = Summary {
+        segments_skipped: plan.skipped.iter().map(|skip| skip.segments.len()).sum(),
+        ..Summary::default()
+    };
+    let bars = Bars::new(&plan.copies);
+    let mut running = stream::iter(plan.copies)
+        .map(|planned| copy_one(&tier.storage, planned, &bars))
+        .buffer_unordered(4);
+    while let Some((planned, result)) = running.next().await {
+        let (_, receipt) =
+            result.map_err(|error| Failure::during(format!("cannot copy {planned}"), error))?;
+        summary.add(&receipt);
+    }
+    Ok(summary)
+}
+
+/// A copy goes on when nobody listens any more.
+fn tell(written: Result<(), Failure>) -> Result<(), Failure> {
+    match written {
+        Err(Failure::OutputClosed) => Ok(()),
+        other => other,
+    }
+}
+
+type Copied = Result<(RemoteLogSegmentId, CopyReceipt), RemoteStorageError>;
+
+async fn copy_one(storage: &RemoteStorage, planned: Planned, bars: &Bars) -> (Planned, Copied) {
+    let id = RemoteLogSegmentId::generate_new(planned.partition.clone());
+    let result = async {
+        let copy = request(&planned, id.clone())?;
+        let _watched = bars.watch(&copy.progress);
+        storage.copy(copy).await
+    };
+    let result = result.await.map(|receipt| (id, receipt));
+    (planned, result)
+}
+
+/// The request to copy a segment under this id.
+fn request(planned: &Planned, id: RemoteLogSegmentId) -> Result<CopySegment, RemoteStorageError> {
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| {
+            i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+        });
+    let metadata = planned.segment.metadata(id, now)?;
+    Ok(CopySegment::new(metadata, planned.segment.data.clone()))
+}
