@@ -51,3 +51,4 @@ pub use model::{
 pub use ops::{CopySegment, DeleteSegment, FetchIndex, FetchSegment, OpService, StorageOp};
 pub use spi::{RemoteLogMetadataManager, RemoteStorageManager};
 pub use stack::{RemoteStorage, RemoteStorageBuilder};
+pub use sync_shim::{LocalTieredStorage, S3RemoteStorage};

@@ -106,6 +106,11 @@ impl Bridge {
         self.own.stop();
     }
 
+    /// Whether it was closed.
+    pub(super) fn is_closed(&self) -> bool {
+        matches!(*self.own.state.read(), State::Stopped)
+    }
+
     fn caller_is(&self, runtime: Option<&Handle>) -> bool {
         let ids = self.caller.as_ref().zip(runtime);
         ids.is_some_and(|(caller, runtime)| caller.id() == runtime.id())
