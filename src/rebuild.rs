@@ -229,8 +229,8 @@ fn keep_usable<T>(
 /// For each candidate, the start of the segment that adjoins it.
 ///
 /// A segment adjoins another when its checkpoint tells of the same epochs from the other's start
-/// up to its own: then the epoch before its start is the other's last one. Segments are in the
-/// order of start offsets.
+/// up to its own: then the epoch before its start is the other's last one. A segment that ranks
+/// before the other was not copied as its continuation, so it may lie inside of it.
 fn adjoining_starts(candidates: &[Candidate]) -> Vec<Option<i64>> {
     // By the epoch that each follows; of equal starts one will do.
     let mut followers: BTreeMap<(LeaderEpoch, i64), &Candidate> = BTreeMap::new();
@@ -246,13 +246,23 @@ fn adjoining_starts(candidates: &[Candidate]) -> Vec<Option<i64>> {
         let (&epoch, _) = candidate.epochs.last_key_value()?;
         let after = (epoch, start.checked_add(1)?)..=(epoch, i64::MAX);
         let (&(_, next_start), next) = followers.range(after).next()?;
-        let same_epochs = next.epochs_between(start, next_start - 1) == candidate.epochs;
-        same_epochs.then_some(next_start)
+        let adjoins = next.epochs_between(start, next_start - 1) == candidate.epochs
+            && next.copied() >= candidate.copied();
+        adjoins.then_some(next_start)
     });
     adjoining.collect()
 }
 
 impl Candidate {
+    /// What says first which of two segments was copied later.
+    fn copied(&self) -> (Option<LeaderEpoch>, i64) {
+        let epoch = self.epochs.last_key_value().map(|(epoch, _)| *epoch);
+        (
+            epoch,
+            self.segment.log().map_or(-1, |log| log.last_modified_ms),
+        )
+    }
+
     /// The epochs of these offsets; none where the checkpoint does not tell.
     fn epochs_between(&self, start: i64, end: i64) -> BTreeMap<LeaderEpoch, i64> {
         let epochs = self.checkpoint.segment_leader_epochs(start, end);

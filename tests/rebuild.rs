@@ -85,8 +85,11 @@ async fn the_metadata_of_kafkas_tier_is_what_kafka_itself_had() {
         let tp = TopicIdPartition::new(parsed.topic_id, parsed.topic, parsed.partition);
 
         let store = TestStore::new();
-        for file in fs::read_dir(dir.path()).unwrap() {
-            let file = file.unwrap();
+        let files = fs::read_dir(dir.path()).unwrap();
+        let mut files: Vec<_> = files.map(|file| file.unwrap()).collect();
+        // As they were copied: in the order of offsets.
+        files.sort_by_key(fs::DirEntry::file_name);
+        for file in files {
             let object = Path::from(format!("{name}/{}", file.file_name().to_str().unwrap()));
             let bytes = Bytes::from(fs::read(file.path()).unwrap());
             store.inner.put(&object, bytes.into()).await.unwrap();
@@ -317,6 +320,23 @@ async fn of_overlapping_copies_the_one_that_finished_last_answers() {
         let cache = RemoteLogMetadataCache::import(rebuilt.dump);
         let found = cache.find_segment(LeaderEpoch(0), 50).unwrap();
         assert_eq!(found.id().as_u128(), second);
+    }
+}
+
+#[tokio::test]
+async fn a_later_copy_that_holds_earlier_ones_supersedes_them() {
+    let tier = Tier::new();
+    tier.segment(1, &[(0, 0)], &[(0, 99, 100)]).await;
+    tier.segment(2, &[(0, 0)], &[(100, 199, 100)]).await;
+    tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    tier.segment(3, &[(0, 0)], &[(0, 199, 100)]).await;
+    tier.segment(4, &[(0, 0)], &[(200, 209, 100)]).await;
+    let rebuilt = tier.rebuild().await;
+    assert_eq!(ends(&rebuilt), [(0, 99), (0, 199), (100, 199), (200, 209)]);
+    let cache = RemoteLogMetadataCache::import(rebuilt.dump);
+    for offset in [0, 99, 100, 199] {
+        let found = cache.find_segment(LeaderEpoch(0), offset).unwrap();
+        assert_eq!(found.id().as_u128(), 3, "offset {offset}");
     }
 }
 
