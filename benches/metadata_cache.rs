@@ -4,7 +4,8 @@
 //!   entries (bar: at most 4 times), and the highest offset of an epoch (at most 2 lookups).
 //! - `fill/1M`: a million adds and finishes beside a map of owned records that clones what it
 //!   finds (bar: at most half).
-//! - `grow`: one call at a thousand to a million segments (bar: at most 4 times from end to end).
+//! - `grow`: one call of the in-memory manager, owned answer included, at a thousand to a million
+//!   segments, lookups without any locality (bar: at most 4 times from end to end).
 
 use std::collections::{BTreeMap, HashMap};
 use std::hint::black_box;
@@ -13,7 +14,8 @@ use std::time::{Duration, Instant};
 use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_main};
 use krabka_remote_storage::metadata::RemoteLogMetadataCache;
 use krabka_remote_storage::{
-    LeaderEpoch, RemoteLogSegmentDetails, RemoteLogSegmentId, RemoteLogSegmentMetadata,
+    InmemoryRemoteLogMetadataManager, LeaderEpoch, RemoteLogMetadataManager,
+    RemoteLogSegmentDetails, RemoteLogSegmentId, RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate, RemoteLogSegmentState, TopicIdPartition,
 };
 use uuid::Uuid;
@@ -198,85 +200,91 @@ fn fill(c: &mut Criterion) {
     group.finish();
 }
 
-/// A cache that keeps its number of segments: new ones come, the oldest go.
+/// A manager that keeps its number of segments: new ones come, the oldest go.
 struct Rolling {
-    cache: RemoteLogMetadataCache,
+    manager: InmemoryRemoteLogMetadataManager,
     oldest: u32,
     next: u32,
     numbers: Scattered,
 }
 
-/// What each round of [`Rolling`] spent in one kind of call.
+/// What rounds of [`Rolling`] spent in each kind of call.
 #[derive(Default)]
 struct Spent {
     add: Duration,
     finish: Duration,
-    find: Duration,
+    lookup: Duration,
     delete: Duration,
 }
 
-const ROUND: u32 = 256;
-
 type Pick = fn(&Spent) -> Duration;
+
+/// Calls of each kind in a round.
+const ROUND: u32 = 256;
 
 impl Rolling {
     fn new(segments: u32) -> Self {
+        let manager = InmemoryRemoteLogMetadataManager::new();
+        for number in 0..segments {
+            add(&manager, started(number));
+            change(&manager, finished(number));
+        }
         Self {
-            cache: filled(segments),
+            manager,
             oldest: 0,
             next: segments,
-            numbers: Scattered::below(segments),
+            numbers: Scattered::below(segments - ROUND),
         }
     }
 
     fn round(&mut self, spent: &mut Spent) {
         let Self {
-            cache,
+            manager,
             oldest,
             next,
             numbers,
         } = self;
+        let tp = tp();
         let new = *next..*next + ROUND;
+        let old = *oldest..*oldest + ROUND;
         let adds: Vec<_> = new.clone().map(started).collect();
         let finishes: Vec<_> = new.map(finished).collect();
-        let offsets: Vec<_> = numbers
-            .take(ROUND as usize)
-            .map(|n| *oldest + ROUND + n.min(*next - *oldest - ROUND - 1))
-            .map(|number| (epoch(number), i64::from(number) * SPAN))
+        let begin_delete = |n| update(n, RemoteLogSegmentState::DeleteSegmentStarted);
+        let end_delete = |n| update(n, RemoteLogSegmentState::DeleteSegmentFinished);
+        let deletions: Vec<_> = old
+            .clone()
+            .map(|n| (begin_delete(n), end_delete(n)))
             .collect();
-        let deletions: Vec<_> = (*oldest..*oldest + ROUND)
-            .map(|n| {
-                let states = [
-                    RemoteLogSegmentState::DeleteSegmentStarted,
-                    RemoteLogSegmentState::DeleteSegmentFinished,
-                ];
-                states.map(|state| update(n, state))
-            })
+        let lookups: Vec<_> = numbers
+            .take(ROUND as usize)
+            .map(|number| old.end + number)
+            .map(|number| (epoch(number), i64::from(number) * SPAN))
             .collect();
 
         let begin = Instant::now();
-        for add in &adds {
-            cache.add_segment(add).expect("a new segment");
+        for metadata in adds {
+            add(manager, metadata);
         }
         spent.add += begin.elapsed();
 
         let begin = Instant::now();
-        for finish in &finishes {
-            cache.update_segment(finish).expect("a started segment");
+        for event in finishes {
+            change(manager, event);
         }
         spent.finish += begin.elapsed();
 
         let begin = Instant::now();
-        for &(epoch, offset) in &offsets {
-            let found = cache.find_segment(epoch, offset);
-            black_box(found.expect("a finished segment").end_offset());
+        for (epoch, offset) in lookups {
+            let found = manager.remote_log_segment_metadata(&tp, epoch, offset);
+            let found = black_box(found).expect("an answer");
+            assert!(found.is_some(), "offset {offset} is readable");
         }
-        spent.find += begin.elapsed();
+        spent.lookup += begin.elapsed();
 
         let begin = Instant::now();
-        for [start, end] in &deletions {
-            cache.update_segment(start).expect("a finished segment");
-            cache.update_segment(end).expect("a segment being deleted");
+        for (begin_delete, end_delete) in deletions {
+            change(manager, begin_delete);
+            change(manager, end_delete);
         }
         spent.delete += begin.elapsed();
 
@@ -285,12 +293,22 @@ impl Rolling {
     }
 }
 
+fn add(manager: &InmemoryRemoteLogMetadataManager, metadata: RemoteLogSegmentMetadata) {
+    let added = manager.add_remote_log_segment_metadata(metadata);
+    added.expect("a new segment");
+}
+
+fn change(manager: &InmemoryRemoteLogMetadataManager, event: RemoteLogSegmentMetadataUpdate) {
+    let changed = manager.update_remote_log_segment_metadata(event);
+    changed.expect("a legal update");
+}
+
 fn grow(c: &mut Criterion) {
     let mut group = c.benchmark_group("grow");
     let calls: [(&str, Pick); 4] = [
         ("add", |spent| spent.add),
         ("finish", |spent| spent.finish),
-        ("find", |spent| spent.find),
+        ("lookup", |spent| spent.lookup),
         ("delete from the front", |spent| spent.delete),
     ];
     for segments in [1_000, 10_000, 100_000, MILLION] {
