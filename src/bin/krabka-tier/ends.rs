@@ -33,7 +33,24 @@ pub(crate) async fn log_end(
     segment: &TierSegment,
 ) -> Result<Option<LogEnd>, RemoteStorageError> {
     let size = segment.log_size().unwrap_or_default();
-    let mut position = last_indexed_position(storage, segment).await?;
+    let indexed = last_indexed_position(storage, segment).await?;
+    match log_end_from(storage, segment, indexed, size).await {
+        // An index that does not fit its log.
+        Ok(None) if indexed > 0 => log_end_from(storage, segment, 0, size).await,
+        Err(error) if indexed > 0 && error.kind() == ErrorKind::Corrupt => {
+            log_end_from(storage, segment, 0, size).await
+        }
+        end => end,
+    }
+}
+
+/// Walks the batches from a position on, where one begins.
+async fn log_end_from(
+    storage: &RemoteStorage,
+    segment: &TierSegment,
+    mut position: u64,
+    size: u64,
+) -> Result<Option<LogEnd>, RemoteStorageError> {
     let mut end = None;
     while position < size {
         let until = (position + STEP_BYTES).min(size);
@@ -184,4 +201,90 @@ pub(crate) fn gaps(segments: &[Ended<'_>]) -> Vec<RangeInclusive<i64>> {
         covered = covered.max(Some(last));
     }
     gaps
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, UNIX_EPOCH};
+
+    use krabka_remote_storage::model::{TopicIdPartition, kafka_uuid};
+    use krabka_remote_storage::ops::Listing;
+    use object_store::ObjectMeta;
+    use object_store::path::Path;
+
+    use super::*;
+    use crate::tier::in_listing;
+
+    /// Segments with these first and last offsets, leader epochs and times of the log.
+    fn segments(rows: &[(i64, i64, i32, u64)]) -> Vec<(TierSegment, LogEnd)> {
+        let tp = TopicIdPartition::new(Uuid::from_u128(1), "orders", 0);
+        rows.iter()
+            .zip(1..)
+            .map(|(&(first, last_offset, leader_epoch, seconds), id)| {
+                let id = kafka_uuid(Uuid::from_u128(id));
+                let time = UNIX_EPOCH + Duration::from_secs(seconds);
+                let log = ObjectMeta {
+                    location: Path::from(format!("{first:020}-{id}.log")),
+                    last_modified: time.into(),
+                    size: 1,
+                    e_tag: None,
+                    version: None,
+                };
+                let listing = Listing {
+                    objects: vec![log],
+                    prefixes: Vec::new(),
+                };
+                let segment = in_listing(&tp, &listing).unwrap().remove(0);
+                (
+                    segment,
+                    LogEnd {
+                        last_offset,
+                        leader_epoch,
+                    },
+                )
+            })
+            .collect()
+    }
+
+    fn ended(segments: &[(TierSegment, LogEnd)]) -> Vec<Ended<'_>> {
+        segments
+            .iter()
+            .map(|(segment, end)| Ended { segment, end: *end })
+            .collect()
+    }
+
+    #[test]
+    fn a_later_leader_counts_more_than_a_later_time_and_that_more_than_an_id() {
+        for (rows, expected) in [
+            ([(0, 9, 2, 5), (0, 9, 1, 9)], 1),
+            ([(0, 9, 1, 5), (0, 9, 1, 9)], 2),
+            ([(0, 9, 1, 5), (0, 9, 1, 5)], 2),
+        ] {
+            let segments = segments(&rows);
+            let answering = answering(&ended(&segments));
+            assert_eq!(answering.len(), 1);
+            let id = answering[&0].segment.listed.id.id;
+            assert_eq!(id, Uuid::from_u128(expected), "{rows:?}");
+        }
+    }
+
+    #[test]
+    fn only_what_is_covered_whole_is_replaced() {
+        let segments = segments(&[(0, 9, 0, 0), (10, 19, 0, 0), (20, 29, 0, 0), (5, 25, 1, 0)]);
+        let answering = answering(&ended(&segments));
+        assert_eq!(answering.keys().copied().collect::<Vec<_>>(), [0, 5, 20]);
+    }
+
+    #[test]
+    fn gaps_are_what_no_segment_holds() {
+        let segments = segments(&[
+            (5, 9, 0, 0),
+            (8, 14, 0, 0),
+            (6, 7, 0, 0),
+            (20, 20, 0, 0),
+            (21, 30, 0, 0),
+        ]);
+        assert_eq!(gaps(&ended(&segments)), [15..=19]);
+        assert_eq!(gaps(&[]), []);
+    }
 }

@@ -3,8 +3,10 @@
 mod incomplete;
 mod report;
 
+use std::pin::pin;
+
 use clap::Args;
-use futures::{StreamExt as _, stream};
+use futures::{StreamExt as _, TryStreamExt as _, stream};
 use krabka_remote_storage::RemoteStorageError;
 
 use self::report::PartitionReport;
@@ -39,21 +41,25 @@ pub(crate) async fn run(tier: &Tier, args: LsArgs) -> Result<(), Failure> {
     let mut output = Output::new(Audience::of(args.json));
     let mut partitions = tier.partitions().await?;
     partitions.retain(|tp| args.selection.holds(tp));
-    let mut listed = tier.segments_of(partitions).await?;
-    listed.retain(|(_, segments)| !segments.is_empty());
     if args.incomplete {
-        return incomplete::run(tier, &args.selection, &listed, &mut output).await;
+        return incomplete::run(tier, &args.selection, partitions, &mut output).await;
     }
 
-    let mut damaged = 0;
-    for (partition, segments) in &listed {
+    let (mut found, mut damaged) = (false, 0);
+    let mut listed = pin!(tier.segments_of(partitions));
+    while let Some((partition, segments)) = listed.try_next().await? {
+        // A local tier keeps the directories of what was removed.
+        if segments.is_empty() {
+            continue;
+        }
+        found = true;
         let complete: Vec<_> = segments
             .iter()
             .filter(|segment| segment.listed.is_complete())
             .collect();
         let incomplete = segments.len() - complete.len();
         let ends = ends_of(tier, &complete).await?;
-        let report = PartitionReport::new(partition, &complete, &ends, incomplete);
+        let report = PartitionReport::new(&partition, &complete, &ends, incomplete);
         output.event(&report)?;
         output.flush()?;
         for end in ends {
@@ -63,8 +69,8 @@ pub(crate) async fn run(tier: &Tier, args: LsArgs) -> Result<(), Failure> {
             }
         }
     }
-    if listed.is_empty() {
-        output.note(format_args!("nothing of that kind in {}", tier.location()))?;
+    if !found {
+        output.note(format_args!("no segments in {}", tier.location()))?;
     }
     output.flush()?;
     match damaged {

@@ -23,7 +23,7 @@ pub(crate) struct ReadArgs {
     pub(crate) url: String,
 
     /// The topic.
-    #[arg(long, value_name = "TOPIC")]
+    #[arg(long, value_name = "TOPIC", allow_hyphen_values = true)]
     topic: String,
 
     /// The partition.

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use clap::Args;
-use futures::{StreamExt as _, stream};
+use futures::{StreamExt as _, TryStreamExt as _, stream};
 use indicatif::HumanBytes;
 use krabka_remote_storage::model::kafka_uuid;
 use krabka_remote_storage::ops::{AbortUpload, StoreTarget};
@@ -28,7 +28,7 @@ pub(crate) struct RmArgs {
     pub(crate) url: String,
 
     /// The topic.
-    #[arg(long, value_name = "TOPIC")]
+    #[arg(long, value_name = "TOPIC", allow_hyphen_values = true)]
     topic: String,
 
     /// Only this partition of it.
@@ -36,7 +36,7 @@ pub(crate) struct RmArgs {
     partition: Option<i32>,
 
     /// The topic with this id, where there were several of the same name.
-    #[arg(long, value_name = "ID", value_parser = parse_id)]
+    #[arg(long, value_name = "ID", value_parser = parse_id, allow_hyphen_values = true)]
     topic_id: Option<Uuid>,
 
     /// Only this segment.
@@ -134,7 +134,7 @@ async fn find(
         }
     }
     let partitions = selection.of_one_topic(partitions, tier.location())?;
-    let segments = tier.segments_of(partitions).await?;
+    let segments: Vec<_> = tier.segments_of(partitions).try_collect().await?;
     let segments = segments
         .into_iter()
         .flat_map(|(_, segments)| segments)

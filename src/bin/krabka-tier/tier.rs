@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use futures::{StreamExt as _, TryStreamExt as _, stream};
+use futures::{Stream, StreamExt as _, stream};
 use krabka_remote_storage::backends::{Backend, ObjectStoreConfig};
 use krabka_remote_storage::layout::{
     KeyPrefix, parse_partition_dir_name, parse_segment_file_name, partition_dir_key,
@@ -95,6 +95,15 @@ impl Tier {
         self.storage.prefix()
     }
 
+    /// Whether the store can hold segments of the partition at all: local names have a limit.
+    pub(crate) fn check_partition(
+        &self,
+        partition: &TopicIdPartition,
+    ) -> Result<(), RemoteStorageError> {
+        let any_segment = any_segment(partition)?;
+        self.storage.store().client().check_segment(&any_segment)
+    }
+
     /// Every partition with a directory in the tier, by topic, partition and id.
     pub(crate) async fn partitions(&self) -> Result<Vec<TopicIdPartition>, Failure> {
         let root = self.prefix().as_path().clone();
@@ -120,28 +129,20 @@ impl Tier {
     ) -> Result<Vec<TierSegment>, Failure> {
         let dir = partition_dir(self.prefix(), partition)?;
         let listing = self.list(dir).await?;
-        list_segments(partition, &listing)
-            .into_iter()
-            .map(|listed| {
-                let handle = Arc::new(handle(listed.id.clone(), listed.start_offset)?);
-                Ok(TierSegment { listed, handle })
-            })
-            .collect()
+        Ok(in_listing(partition, &listing)?)
     }
 
     /// The segments of several partitions, a few listings at once, in the order of the partitions.
-    pub(crate) async fn segments_of(
+    pub(crate) fn segments_of(
         &self,
         partitions: Vec<TopicIdPartition>,
-    ) -> Result<Vec<(TopicIdPartition, Vec<TierSegment>)>, Failure> {
+    ) -> impl Stream<Item = Result<(TopicIdPartition, Vec<TierSegment>), Failure>> {
         stream::iter(partitions)
-            .map(|partition| async move {
+            .map(move |partition| async move {
                 let segments = self.segments(&partition).await?;
                 Ok((partition, segments))
             })
             .buffered(CONCURRENT_REQUESTS)
-            .try_collect()
-            .await
     }
 
     /// The multipart uploads that nobody has ended, where the store lists them.
@@ -165,7 +166,7 @@ impl Tier {
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Selection {
     /// Only this topic.
-    #[arg(long, value_name = "TOPIC")]
+    #[arg(long, value_name = "TOPIC", allow_hyphen_values = true)]
     topic: Option<String>,
 
     /// Only this partition of it.
@@ -174,7 +175,7 @@ pub(crate) struct Selection {
     partition: Option<i32>,
 
     /// Only the topic with this id, where there were several of the same name.
-    #[arg(long, value_name = "ID", value_parser = parse_id)]
+    #[arg(long, value_name = "ID", value_parser = parse_id, allow_hyphen_values = true)]
     topic_id: Option<Uuid>,
 }
 
@@ -288,6 +289,20 @@ impl TierUpload {
     }
 }
 
+/// The segments in the listing of a partition's directory.
+pub(crate) fn in_listing(
+    partition: &TopicIdPartition,
+    listing: &Listing,
+) -> Result<Vec<TierSegment>, RemoteStorageError> {
+    list_segments(partition, listing)
+        .into_iter()
+        .map(|listed| {
+            let handle = Arc::new(handle(listed.id.clone(), listed.start_offset)?);
+            Ok(TierSegment { listed, handle })
+        })
+        .collect()
+}
+
 /// Metadata that names a segment of the tier in requests.
 fn handle(
     id: RemoteLogSegmentId,
@@ -305,7 +320,13 @@ fn partition_dir(
     prefix: &KeyPrefix,
     partition: &TopicIdPartition,
 ) -> Result<Path, RemoteStorageError> {
-    // Any segment of the partition leads to its directory.
+    partition_dir_key(prefix, &any_segment(partition)?)
+}
+
+/// Stands for each segment of a partition, where only the partition matters.
+fn any_segment(
+    partition: &TopicIdPartition,
+) -> Result<RemoteLogSegmentMetadata, RemoteStorageError> {
     let id = RemoteLogSegmentId::new(partition.clone(), Uuid::nil());
-    partition_dir_key(prefix, &handle(id, 0)?)
+    handle(id, 0)
 }

@@ -76,6 +76,10 @@ impl Plan {
     ) -> Result<Self, Failure> {
         let (mut plan, partitions) = blocking(move || find(&paths, internal_topics)).await?;
         for dir in partitions {
+            if let Err(error) = tier.check_partition(&dir.topic_id_partition) {
+                plan.problems.push(error);
+                continue;
+            }
             let in_tier = tier.segments(&dir.topic_id_partition).await?;
             let partition = dir.topic_id_partition.clone();
             match blocking(move || PartitionPlan::make(&dir, &in_tier, gaps)).await {

@@ -96,6 +96,12 @@ impl ClosedSegment {
             &time_index,
             transaction_index.as_deref(),
         )?;
+        if indexes.last_position > 0 && indexes.last_position >= walked.size_bytes.cast_unsigned() {
+            let position = indexes.last_position;
+            let detail =
+                format_args!("the offset index has a batch at {position}: it has been cut");
+            return Err(damaged(&log_segment, corrupt_log(detail)));
+        }
         Ok(Some(Self {
             base_offset,
             end_offset,
@@ -177,6 +183,8 @@ fn is_there(path: &Path) -> Result<bool, RemoteStorageError> {
 
 /// What the indexes say, after Kafka's own checks of them.
 struct Indexes {
+    /// Where the batch of the offset index's last entry begins; 0 without an entry.
+    last_position: u32,
     max_timestamp_ms: i64,
     txn_index_empty: bool,
 }
@@ -191,7 +199,9 @@ impl Indexes {
         let read = |path: &Path| {
             fs::read(path).map_err(|error| RemoteStorageError::io("read", path, error))
         };
-        OffsetIndex::new(base_offset, &read(offset_index)?)
+        let offsets = read(offset_index)?;
+        let offsets = OffsetIndex::new(base_offset, &offsets);
+        offsets
             .sanity_check()
             .map_err(|error| damaged(offset_index, error))?;
         let times = read(time_index)?;
@@ -208,6 +218,7 @@ impl Indexes {
             txn_index_empty = bytes.is_empty();
         }
         Ok(Self {
+            last_position: offsets.lookup(i64::MAX).position,
             max_timestamp_ms: times.lookup(i64::MAX).timestamp,
             txn_index_empty,
         })

@@ -1,8 +1,10 @@
 //! What copies that were cut off have left, and what clears it.
 
 use std::fmt;
+use std::pin::pin;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use futures::TryStreamExt as _;
 use indicatif::{HumanBytes, HumanDuration};
 use krabka_remote_storage::model::{TopicIdPartition, kafka_uuid};
 use serde::Serialize;
@@ -60,16 +62,18 @@ impl Of {
 pub(super) async fn run(
     tier: &Tier,
     selection: &Selection,
-    listed: &[(TopicIdPartition, Vec<TierSegment>)],
+    partitions: Vec<TopicIdPartition>,
     output: &mut Output,
 ) -> Result<(), Failure> {
-    let incomplete: Vec<_> = listed
-        .iter()
-        .flat_map(|(_, segments)| segments)
-        .filter(|segment| !segment.listed.is_complete())
-        .collect();
-    for segment in &incomplete {
-        output.event(&Left::segment(segment))?;
+    let mut incomplete = 0;
+    let mut listed = pin!(tier.segments_of(partitions));
+    while let Some((_, segments)) = listed.try_next().await? {
+        for segment in segments {
+            if !segment.listed.is_complete() {
+                incomplete += 1;
+                output.event(&Left::segment(&segment))?;
+            }
+        }
     }
     let uploads = tier.open_uploads().await?.map(|mut uploads| {
         uploads.retain(|upload| selection.holds(&upload.partition));
@@ -89,15 +93,11 @@ pub(super) async fn run(
     let open = uploads.as_ref().map_or(0, Vec::len);
     output.note(format_args!(
         "{} and {} in {}",
-        count(
-            incomplete.len(),
-            "incomplete segment",
-            "incomplete segments"
-        ),
+        count(incomplete, "incomplete segment", "incomplete segments"),
         count(open, "open upload", "open uploads"),
         tier.location()
     ))?;
-    if !incomplete.is_empty() {
+    if incomplete > 0 {
         output.note(
             "Incomplete segments are never read. No lifecycle rule can tell them from others: when \
              no copy is\nunder way, remove them with `krabka-tier rm URL --topic T --segment ID \

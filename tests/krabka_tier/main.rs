@@ -1,0 +1,13 @@
+//! The program `krabka-tier`, run as its users run it.
+
+#![cfg(feature = "cli")]
+
+mod bad_input;
+mod copy;
+mod ls;
+#[cfg(all(feature = "aws", feature = "gcp", feature = "azure"))]
+mod object_store;
+mod program;
+mod quickstart;
+mod read;
+mod rm;
