@@ -98,21 +98,21 @@ impl<Op: StorageOp, S: OpService<Op>> Service<Op> for Permits<S> {
 /// A wait for a permit; recorded when it ends, also when the caller gave up.
 struct Waiting {
     direction: Direction,
-    begun: Instant,
+    began: Instant,
 }
 
 impl Waiting {
     fn start(direction: Direction) -> Self {
         Self {
             direction,
-            begun: Instant::now(),
+            began: Instant::now(),
         }
     }
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        permit_wait(self.direction).record(self.begun.elapsed());
+        permit_wait(self.direction).record(self.began.elapsed());
     }
 }
 

@@ -13,7 +13,7 @@ use std::pin::pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout};
 use tower::{Layer, Service, ServiceExt as _};
 
 use crate::error::RemoteStorageError;
@@ -66,23 +66,23 @@ impl<Op: StorageOp, S: OpService<Op>> Service<Op> for Timeout<S> {
         let Self { inner, limit } = self.clone();
         Box::pin(async move {
             let activity = Activity::start();
-            let begun = activity.last();
+            let began = activity.last();
             let mut attempt = pin!(activity.scope(inner.oneshot(op.clone())));
             loop {
-                let silent_until = activity.last() + limit;
-                match timeout_at(silent_until, attempt.as_mut()).await {
+                let left = limit.saturating_sub(activity.last().elapsed());
+                match timeout(left, attempt.as_mut()).await {
                     Ok(result) => return result,
                     // Bytes moved since the clock was set.
-                    Err(_) if activity.last() + limit > Instant::now() => {}
-                    Err(_) => return Err(timed_out(&op, begun)),
+                    Err(_) if activity.last().elapsed() < limit => {}
+                    Err(_) => return Err(timed_out(&op, began)),
                 }
             }
         })
     }
 }
 
-fn timed_out<Op: StorageOp>(op: &Op, begun: Instant) -> RemoteStorageError {
-    let after = Duration::from_millis(begun.elapsed().as_millis().try_into().unwrap_or(u64::MAX));
+fn timed_out<Op: StorageOp>(op: &Op, began: Instant) -> RemoteStorageError {
+    let after = Duration::from_millis(began.elapsed().as_millis().try_into().unwrap_or(u64::MAX));
     RemoteStorageError::TimedOut {
         operation: Op::KIND,
         phase: None,

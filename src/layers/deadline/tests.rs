@@ -112,6 +112,16 @@ impl Drop for CleansUp {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_limit_beyond_every_clock_is_no_limit() {
+    let mut service = DeadlineLayer::new(Duration::MAX).layer(service_fn(|_: CopySegment| async {
+        tokio::time::sleep(Duration::from_hours(24 * 365)).await;
+        Ok(receipt())
+    }));
+    let answer = Service::call(&mut service, copy()).await;
+    assert_eq!(answer.unwrap(), receipt());
+}
+
+#[tokio::test(start_paused = true)]
 async fn it_is_always_ready_and_bounds_the_wait_for_the_service_below() {
     let (mut service, mut handle) = service();
     handle.allow(0);

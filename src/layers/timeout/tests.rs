@@ -81,7 +81,7 @@ async fn the_error_of_a_part_names_it() {
 
 #[tokio::test(start_paused = true)]
 async fn a_body_that_moves_is_not_cut_and_one_that_stops_is() {
-    let begun = Instant::now();
+    let began = Instant::now();
     let mut service = TimeoutLayer::new(LIMIT).layer(service_fn(|_: Get| async {
         let activity = Activity::current().expect("the attempt has an activity");
         for _ in 0..10 {
@@ -94,7 +94,7 @@ async fn a_body_that_moves_is_not_cut_and_one_that_stops_is() {
     let error = service.call(get()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TimedOut);
     let after = Duration::from_secs(290) + LIMIT;
-    assert_eq!(begun.elapsed().as_secs(), after.as_secs());
+    assert_eq!(began.elapsed().as_secs(), after.as_secs());
     assert!(
         matches!(error, RemoteStorageError::TimedOut { after: told, .. } if told.as_secs() == after.as_secs())
     );
@@ -107,6 +107,15 @@ async fn a_body_that_ends_in_time_is_answered_however_long_it_took() {
             sleep(Duration::from_secs(20)).await;
             Activity::current().expect("in an attempt").mark();
         }
+        Ok(fetched(b"slow"))
+    }));
+    assert_eq!(service.call(get()).await.unwrap(), fetched(b"slow"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_limit_beyond_every_clock_is_no_limit() {
+    let mut service = TimeoutLayer::new(Duration::MAX).layer(service_fn(|_: Get| async {
+        sleep(Duration::from_hours(24 * 365)).await;
         Ok(fetched(b"slow"))
     }));
     assert_eq!(service.call(get()).await.unwrap(), fetched(b"slow"));
