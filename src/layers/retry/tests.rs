@@ -27,6 +27,12 @@ fn service(policy: RetryPolicy) -> (Driven, Handle<Get, Fetched>) {
     mock::spawn_with(move |mock| RetryLayer::new(policy.clone()).layer(samples::typed(mock)))
 }
 
+/// The answer of a call that has to end by itself.
+async fn ended<T>(call: tokio::task::JoinHandle<T>) -> T {
+    let end = tokio::time::timeout(Duration::from_hours(1), call).await;
+    end.expect("the call ends").unwrap()
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_success_is_passed_through_and_sent_once() {
     let (mut service, mut handle) = service(policy(3, TOTAL));
@@ -74,7 +80,7 @@ async fn n_repeats_are_n_plus_one_attempts_and_the_last_error_is_the_answer() {
         }
         let last = get_attempt(u32::try_from(max_retries).unwrap() + 1);
         assert_request_eq!(handle, last).send_error(unavailable());
-        let error = call.await.unwrap().unwrap_err();
+        let error = ended(call).await.unwrap_err();
         assert_eq!(error.status(), Some(503));
         assert_pending!(handle.poll_request());
     }
@@ -126,7 +132,7 @@ async fn pauses(policy: RetryPolicy, attempts: usize) -> Vec<Duration> {
         times.push(Instant::now());
         answer.send_error(unavailable());
     }
-    call.await.unwrap().unwrap_err();
+    ended(call).await.unwrap_err();
     // The timer has a resolution of 1 ms.
     times
         .windows(2)
@@ -156,7 +162,7 @@ async fn no_attempt_starts_beyond_the_total_time() {
         answer.send_error(unavailable());
     }
     assert_eq!(
-        call.await.unwrap().unwrap_err().kind(),
+        ended(call).await.unwrap_err().kind(),
         ErrorKind::Unavailable
     );
     assert_pending!(handle.poll_request());
@@ -171,7 +177,7 @@ async fn the_total_time_counts_from_the_call_and_not_from_the_making_of_the_stac
         let call = tokio::spawn(service.call(get()));
         assert_request_eq!(handle, get_attempt(1)).send_error(unavailable());
         assert_request_eq!(handle, get_attempt(2)).send_response(fetched(b"log"));
-        call.await.unwrap().unwrap();
+        ended(call).await.unwrap();
         advance(Duration::from_mins(1)).await;
     }
 }
@@ -184,7 +190,7 @@ async fn a_corrupt_answer_to_a_read_is_repeated_once() {
     assert_request_eq!(handle, get_attempt(1)).send_error(unavailable());
     assert_request_eq!(handle, get_attempt(2)).send_error(corrupt());
     assert_request_eq!(handle, get_attempt(3)).send_error(corrupt());
-    assert_eq!(call.await.unwrap().unwrap_err().kind(), ErrorKind::Corrupt);
+    assert_eq!(ended(call).await.unwrap_err().kind(), ErrorKind::Corrupt);
     assert_pending!(handle.poll_request());
 }
 
@@ -227,7 +233,7 @@ async fn clones_and_later_calls_begin_anew() {
             let call = tokio::spawn(service.call(get()));
             assert_request_eq!(handle, get_attempt(1)).send_error(unavailable());
             assert_request_eq!(handle, get_attempt(2)).send_error(unavailable());
-            call.await.unwrap().unwrap_err();
+            ended(call).await.unwrap_err();
         }
     }
 }
@@ -243,7 +249,7 @@ async fn an_operation_that_does_not_number_its_attempts_is_bounded_too() {
     for _ in 0..3 {
         assert_request_eq!(handle, op.clone()).send_error(unavailable());
     }
-    call.await.unwrap().unwrap_err();
+    ended(call).await.unwrap_err();
     assert_pending!(handle.poll_request());
 }
 
@@ -291,7 +297,7 @@ async fn an_attempt_that_ran_out_of_time_is_repeated_with_a_time_of_its_own() {
     let second = assert_request_eq!(handle, get_attempt(2));
     let third = assert_request_eq!(handle, get_attempt(3));
     third.send_response(fetched(b"log"));
-    assert_eq!(call.await.unwrap().unwrap(), fetched(b"log"));
+    assert_eq!(ended(call).await.unwrap(), fetched(b"log"));
     drop((first, second));
 }
 
