@@ -21,16 +21,15 @@ fn local_fetch(c: &mut Criterion) {
     let object_store = LocalFileSystem::new_with_prefix(storage.root()).expect("a tier");
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
 
-    let mut group = c.benchmark_group("local_fetch/64KiB");
-    let base = sampled::sampled(&mut group, "object_store get_range", |calls| {
+    let mut get_range = |calls| {
         runtime.block_on(async {
             for start in starts(calls) {
                 let range = u64::from(start)..u64::from(start + WANTED);
                 object_store.get_range(&key, range).await.expect("bytes");
             }
         });
-    });
-    let fetch = sampled::sampled(&mut group, "fetch", |calls| {
+    };
+    let mut fetch = |calls| {
         runtime.block_on(async {
             for start in starts(calls) {
                 let end = Some(start + WANTED - 1);
@@ -38,9 +37,13 @@ fn local_fetch(c: &mut Criterion) {
                 storage.storage().fetch(fetch).await.expect("bytes");
             }
         });
-    });
-    group.finish();
-    sampled::ratio("local fetch", fetch, base, 0.8);
+    };
+    sampled::compare(
+        c.benchmark_group("local/64KiB"),
+        ("object_store get_range", &mut get_range),
+        ("fetch", &mut fetch),
+        0.8,
+    );
 }
 
 criterion_group!(benches, local_fetch);

@@ -7,9 +7,9 @@ mod sampled;
 
 use std::hint::black_box;
 use std::sync::Arc;
-use std::time::Duration;
 
-use criterion::{Criterion, criterion_group, criterion_main};
+use criterion::measurement::WallTime;
+use criterion::{BenchmarkGroup, Criterion, criterion_group, criterion_main};
 use krabka_remote_storage::{
     FetchSegment, LocalTieredStorage, RemoteStorage, RemoteStorageManager, S3RemoteStorage,
 };
@@ -17,19 +17,17 @@ use object_store::memory::InMemory;
 
 use sampled::tier::{WANTED, segment, starts};
 
-/// The times of the awaited and of the blocking call.
-fn both(
-    c: &mut Criterion,
-    tier: &str,
+fn compare(
+    group: BenchmarkGroup<'_, WallTime>,
     manager: &impl RemoteStorageManager,
     storage: &RemoteStorage,
     into_vec: bool,
-) -> (Duration, Duration) {
+    bar: f64,
+) {
     let dir = tempfile::tempdir().expect("a directory");
     let metadata = segment(manager, dir.path());
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let mut group = c.benchmark_group(format!("sync_shim/64KiB/{tier}"));
-    let awaited = sampled::sampled(&mut group, "awaited", |calls| {
+    let mut awaited = |calls| {
         runtime.block_on(async {
             for start in starts(calls) {
                 let end = Some(start + WANTED - 1);
@@ -40,27 +38,30 @@ fn both(
                 }
             }
         });
-    });
-    let blocking = sampled::sampled(&mut group, "blocking", |calls| {
+    };
+    let mut blocking = |calls| {
         for start in starts(calls) {
             let end = Some(start + WANTED - 1);
             let bytes = manager.fetch_log_segment(&metadata, start, end);
             black_box(bytes.expect("bytes"));
         }
-    });
-    group.finish();
-    (awaited, blocking)
+    };
+    let (awaited, blocking) = (
+        ("awaited", &mut awaited as _),
+        ("blocking", &mut blocking as _),
+    );
+    sampled::compare(group, awaited, blocking, bar);
 }
 
 fn sync_shim(c: &mut Criterion) {
     let memory = S3RemoteStorage::with_store(Arc::new(InMemory::new()), None).expect("a tier");
-    let (awaited, blocking) = both(c, "memory", &memory, memory.storage(), true);
-    sampled::ratio("blocking call over memory", blocking, awaited, 1.2);
+    let group = c.benchmark_group("sync_shim/64KiB/memory");
+    compare(group, &memory, memory.storage(), true, 1.2);
 
     let dir = tempfile::tempdir().expect("a directory");
     let local = LocalTieredStorage::new(dir.path());
-    let (awaited, blocking) = both(c, "local", &local, local.storage(), false);
-    sampled::ratio("blocking call over local files", blocking, awaited, 1.1);
+    let group = c.benchmark_group("sync_shim/64KiB/local");
+    compare(group, &local, local.storage(), false, 1.1);
 }
 
 criterion_group!(benches, sync_shim);

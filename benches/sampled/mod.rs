@@ -1,5 +1,4 @@
-//! Two functions beside each other in one run, and the ratio of their times.
-
+//! Two functions in turns in one run, and the ratio of their times.
 #![allow(
     unreachable_pub,
     missing_docs,
@@ -14,29 +13,39 @@ use std::time::{Duration, Instant};
 use criterion::BenchmarkGroup;
 use criterion::measurement::WallTime;
 
-/// Measures `run` as a bench of the group, and answers the time of one call: that of the fastest
-/// tenth of the samples, which other work on the machine disturbs least.
-pub fn sampled(
-    group: &mut BenchmarkGroup<'_, WallTime>,
-    name: &str,
-    mut run: impl FnMut(u64),
-) -> Duration {
-    let mut samples = Vec::new();
-    group.bench_function(name, |b| {
+/// One of the functions: makes so many calls.
+pub type Run<'a> = &'a mut dyn FnMut(u64);
+
+/// Measures `this` and `base` as benches of the group, and prints how many times as long `this`
+/// takes, beside what it may.
+///
+/// Each sample of `this` is taken right after one of `base` with as many calls, so that what else
+/// the machine does disturbs both alike; the ratio is the median over these pairs.
+pub fn compare(
+    mut group: BenchmarkGroup<'_, WallTime>,
+    (base_name, base): (&str, Run<'_>),
+    (this_name, this): (&str, Run<'_>),
+    bar: f64,
+) {
+    let time = |run: &mut dyn FnMut(u64), calls: u64| {
+        let began = Instant::now();
+        run(calls);
+        began.elapsed()
+    };
+    group.bench_function(base_name, |b| b.iter_custom(|calls| time(base, calls)));
+    let mut pairs: Vec<(f64, Duration, Duration)> = Vec::new();
+    group.bench_function(this_name, |b| {
         b.iter_custom(|calls| {
-            let began = Instant::now();
-            run(calls);
-            let took = began.elapsed();
-            samples.push(took.as_secs_f64() / calls as f64);
-            took
+            let (base, this) = (time(base, calls), time(this, calls));
+            let divisor = u32::try_from(calls).expect("a number of calls");
+            let ratio = this.as_secs_f64() / base.as_secs_f64();
+            pairs.push((ratio, this / divisor, base / divisor));
+            this
         });
     });
-    samples.sort_unstable_by(f64::total_cmp);
-    Duration::from_secs_f64(samples[samples.len() / 10])
-}
-
-/// Prints how much longer `this` takes than `base`, beside what it may.
-pub fn ratio(what: &str, this: Duration, base: Duration, bar: f64) {
-    let ratio = this.as_secs_f64() / base.as_secs_f64();
-    println!("{what}: {this:.2?} / {base:.2?} = {ratio:.2} (bar: at most {bar})\n");
+    group.finish();
+    pairs.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+    if let Some((ratio, this, base)) = pairs.get(pairs.len() / 2) {
+        println!("{this_name} / {base_name}: {this:.2?} / {base:.2?} = {ratio:.2}, bar {bar}\n");
+    }
 }

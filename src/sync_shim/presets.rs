@@ -10,9 +10,11 @@ use object_store::ObjectStore;
 use super::BlockingStorageManager;
 #[cfg(feature = "gcp")]
 use crate::backends::GcsConfig;
+#[cfg(any(feature = "aws", feature = "gcp"))]
+use crate::backends::ObjectStoreConfig;
 #[cfg(feature = "aws")]
 use crate::backends::S3Config;
-use crate::backends::{Backend, LocalClient, ObjectStoreConfig};
+use crate::backends::{Backend, LocalClient};
 use crate::error::RemoteStorageError;
 use crate::model::{CustomMetadata, IndexType, LogSegmentData, RemoteLogSegmentMetadata};
 use crate::spi::RemoteStorageManager;
