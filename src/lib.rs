@@ -52,3 +52,8 @@ pub use ops::{CopySegment, DeleteSegment, FetchIndex, FetchSegment, OpService, S
 pub use spi::{RemoteLogMetadataManager, RemoteStorageManager};
 pub use stack::{RemoteStorage, RemoteStorageBuilder};
 pub use sync_shim::{LocalTieredStorage, S3RemoteStorage};
+
+/// The examples of the README are compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -26,7 +26,7 @@ fn a_quickstart_with_a_directory_leaves_a_tier_and_finds_it_again() {
     let dir = dir.to_str().unwrap();
     let text = run(&["quickstart", "--dir", dir]).ok().text();
     assert!(
-        text.contains(&format!("krabka-tier ls {}", scratch.url())),
+        text.contains(&format!("krabka-tier ls {}\n", scratch.url())),
         "{text}"
     );
     assert_eq!(scratch.tier_files().len(), 74);

@@ -72,13 +72,15 @@ pub(crate) async fn run(tier: &Tier, args: CopyArgs) -> Result<(), Failure> {
     } else {
         Gaps::Refused
     };
-    let plan = Plan::make(tier, args.paths, args.include_internal, gaps).await?;
+    let checking = bars::spinner("looking what there is to copy");
+    let plan = Plan::make(tier, args.paths, args.include_internal, gaps).await;
+    checking.finish_and_clear();
     let Plan {
         copies,
         skipped,
         passed_over,
         problems,
-    } = plan;
+    } = plan?;
     let mut summary = Summary {
         segments_skipped: skipped.iter().map(|skip| skip.segments.len()).sum(),
         segments_failed: problems.len(),

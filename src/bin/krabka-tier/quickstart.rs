@@ -3,6 +3,7 @@
 mod compare;
 mod data;
 
+use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -34,18 +35,20 @@ pub(crate) struct QuickstartArgs {
 
 pub(crate) async fn run(args: QuickstartArgs, patience: Patience) -> Result<(), Failure> {
     let scratch = tempfile::tempdir()
-        .map_err(|error| RemoteStorageError::io("create", &std::env::temp_dir(), error))?;
+        .map_err(|error| RemoteStorageError::io("create", &env::temp_dir(), error))?;
     let kept = args.dir.is_some();
     let dir = match args.dir {
         Some(dir) => std::path::absolute(&dir)
             .map_err(|error| RemoteStorageError::io("create", &dir, error))?,
         None => scratch.path().join("tier"),
     };
-    let tier = Tier::open(&file_url(&dir)?, patience, Missing::Create)?;
-    until_interrupted(&tier, show(&tier, scratch.path(), kept)).await
+    let url = file_url(&dir)?;
+    let tier = Tier::open(&url, patience, Missing::Create)?;
+    let next_steps = next_steps(kept.then_some(&url));
+    until_interrupted(&tier, show(&tier, scratch.path(), &next_steps)).await
 }
 
-async fn show(tier: &Tier, scratch: &Path, kept: bool) -> Result<(), Failure> {
+async fn show(tier: &Tier, scratch: &Path, next_steps: &str) -> Result<(), Failure> {
     let mut output = Output::new(Audience::People);
     output.line("Kafka's own files, to a tier and back\n")?;
 
@@ -109,27 +112,29 @@ async fn show(tier: &Tier, scratch: &Path, kept: bool) -> Result<(), Failure> {
         "The active segment of each partition stayed local, as it does in Kafka: only closed \
          segments are tiered.",
     )?;
-    output.line(next_steps(tier, kept))?;
+    output.line(next_steps)?;
     output.flush()
 }
 
-fn next_steps(tier: &Tier, kept: bool) -> String {
-    let tier = if kept {
-        tier.location().to_owned()
-    } else {
-        "file://$PWD/tier".to_owned()
-    };
-    let keep = if kept {
-        String::new()
-    } else {
-        "\n  krabka-tier quickstart --dir tier                 the same, and the tier is kept"
-            .to_owned()
+/// What to try next; `kept` is the tier, if it stays.
+fn next_steps(kept: Option<&String>) -> String {
+    // As it was called, so that the lines can be pasted.
+    let program = env::args_os().next().map_or_else(
+        || "krabka-tier".to_owned(),
+        |name| name.to_string_lossy().into_owned(),
+    );
+    let (keep, tier) = match kept {
+        Some(url) => (String::new(), url.as_str()),
+        None => (
+            format!("\n  {program} quickstart --dir tier    # the same, and the tier is kept"),
+            "file://$PWD/tier",
+        ),
     };
     format!(
         "\nNext:{keep}
-  krabka-tier ls {tier}
-  krabka-tier read {tier} --topic orders --partition 0 --offset 1000 --values text
-  krabka-tier copy /var/lib/kafka/data --to s3://BUCKET/PREFIX"
+  {program} ls {tier}
+  {program} read {tier} --topic orders --partition 0 --offset 1000 --values text
+  {program} copy /var/lib/kafka/data --to s3://BUCKET/PREFIX"
     )
 }
 

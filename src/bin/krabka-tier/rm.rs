@@ -7,11 +7,11 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 use indicatif::HumanBytes;
 use krabka_remote_storage::model::kafka_uuid;
 use krabka_remote_storage::ops::{AbortUpload, StoreTarget};
-use krabka_remote_storage::{DeleteSegment, RemoteStorage, RemoteStorageError};
+use krabka_remote_storage::{DeleteSegment, ErrorKind, RemoteStorage, RemoteStorageError};
 use serde::Serialize;
 use uuid::Uuid;
 
-use crate::failure::{Failure, print_error};
+use crate::failure::{Failure, chain, print_error};
 use crate::output::{Audience, Output, count};
 use crate::tier::{Selection, Tier, TierSegment, TierUpload, parse_id};
 
@@ -124,7 +124,15 @@ async fn find(
     segment: Option<Uuid>,
 ) -> Result<Vec<Doomed>, Failure> {
     let is_wanted = |id: Uuid| segment.is_none_or(|wanted| wanted == id);
-    let mut uploads = tier.open_uploads().await?.unwrap_or_default();
+    let mut uploads = match tier.open_uploads().await {
+        Ok(uploads) => uploads.unwrap_or_default(),
+        // To list uploads takes a permission of its own.
+        Err(Failure::Storage(error)) if error.kind() == ErrorKind::Rejected => {
+            eprintln!("note: open uploads are left alone: {}", chain(&error));
+            Vec::new()
+        }
+        Err(error) => return Err(error),
+    };
     uploads.retain(|upload| selection.holds(&upload.partition) && is_wanted(upload.segment_id));
     // An upload may be all that there is of a partition.
     let mut partitions = tier.partitions().await?;

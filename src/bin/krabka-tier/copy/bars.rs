@@ -11,6 +11,13 @@ use super::plan::Planned;
 
 const REDRAWN_EVERY: Duration = Duration::from_millis(100);
 
+/// Shows on a terminal that something is being done, until it is finished.
+pub(super) fn spinner(text: &'static str) -> ProgressBar {
+    let spinner = ProgressBar::new_spinner().with_message(text);
+    spinner.enable_steady_tick(REDRAWN_EVERY);
+    spinner
+}
+
 /// One bar for all copies together.
 pub(super) struct Bars {
     bar: ProgressBar,

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::path::PathBuf;
 
+use futures::{StreamExt as _, TryStreamExt as _, stream};
 use krabka_remote_storage::RemoteStorageError;
 use krabka_remote_storage::model::TopicIdPartition;
 use tokio::task::spawn_blocking;
@@ -12,6 +13,9 @@ use super::report::Event;
 use crate::failure::Failure;
 use crate::log_dir::{ClosedLog, ClosedSegment, Gaps, PartitionDir, walk};
 use crate::tier::{Tier, TierSegment};
+
+/// Partitions that are looked through at once.
+const CONCURRENT_PARTITIONS: usize = 4;
 
 /// A segment to copy.
 #[derive(Clone, Debug)]
@@ -75,19 +79,32 @@ impl Plan {
         gaps: Gaps,
     ) -> Result<Self, Failure> {
         let (mut plan, partitions) = blocking(move || find(&paths, internal_topics)).await?;
-        for dir in partitions {
-            if let Err(error) = tier.check_partition(&dir.topic_id_partition) {
-                plan.problems.push(error);
-                continue;
-            }
-            let in_tier = tier.segments(&dir.topic_id_partition).await?;
-            let partition = dir.topic_id_partition.clone();
-            match blocking(move || PartitionPlan::make(&dir, &in_tier, gaps)).await {
+        let mut plans = stream::iter(partitions)
+            .map(|dir| Self::of_partition(tier, dir, gaps))
+            .buffered(CONCURRENT_PARTITIONS);
+        while let Some((partition, of_partition)) = plans.try_next().await? {
+            match of_partition {
                 Ok(of_partition) => plan.add(&partition, of_partition),
                 Err(error) => plan.problems.push(error),
             }
         }
+        drop(plans);
         Ok(plan)
+    }
+
+    /// The outer error is the tier's, the inner one the partition's.
+    async fn of_partition(
+        tier: &Tier,
+        dir: PartitionDir,
+        gaps: Gaps,
+    ) -> Result<(TopicIdPartition, Result<PartitionPlan, RemoteStorageError>), Failure> {
+        let partition = dir.topic_id_partition.clone();
+        if let Err(error) = tier.check_partition(&partition) {
+            return Ok((partition, Err(error)));
+        }
+        let in_tier = tier.segments(&partition).await?;
+        let plan = blocking(move || PartitionPlan::make(&dir, &in_tier, gaps)).await;
+        Ok((partition, plan))
     }
 
     fn add(&mut self, partition: &TopicIdPartition, of_partition: PartitionPlan) {

@@ -75,18 +75,21 @@ impl PartitionDir {
             )));
         }
         logs.sort_unstable();
-        logs.windows(2)
-            .map(|pair| {
-                let (base_offset, path) = &pair[0];
-                let size = fs::metadata(path)
-                    .map_err(|error| RemoteStorageError::io("find", path, error))?;
-                Ok(ClosedLog {
+        let mut closed = Vec::with_capacity(logs.len());
+        for pair in logs.windows(2) {
+            let (base_offset, path) = &pair[0];
+            match fs::metadata(path) {
+                Ok(metadata) => closed.push(ClosedLog {
                     base_offset: *base_offset,
                     next_base_offset: pair[1].0,
-                    size_bytes: size.len(),
-                })
-            })
-            .collect()
+                    size_bytes: metadata.len(),
+                }),
+                // The broker has just deleted it.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(RemoteStorageError::io("find", path, error)),
+            }
+        }
+        Ok(closed)
     }
 
     /// The leader epochs of the log.

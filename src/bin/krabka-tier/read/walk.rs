@@ -167,16 +167,19 @@ impl<'a> TierLog<'a> {
 
     /// The places of the segments with the last few first offsets before a place.
     fn around(&self, after: usize) -> Vec<usize> {
-        let mut bases: Vec<i64> = self.segments[..after]
-            .iter()
-            .map(TierSegment::base_offset)
-            .collect();
-        bases.dedup();
-        let lowest = bases.iter().rev().take(LOOK_BACK).next_back();
-        let lowest = lowest.copied().unwrap_or(i64::MAX);
-        (0..after)
-            .filter(|place| self.segments[*place].base_offset() >= lowest)
-            .collect()
+        let (mut first, mut bases, mut last_base) = (after, 0, None);
+        for place in (0..after).rev() {
+            let base = self.segments[place].base_offset();
+            if last_base != Some(base) {
+                bases += 1;
+                last_base = Some(base);
+            }
+            if bases > LOOK_BACK {
+                break;
+            }
+            first = place;
+        }
+        (first..after).collect()
     }
 
     async fn find_ends(&mut self, places: &[usize]) -> Result<(), Failure> {
