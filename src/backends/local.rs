@@ -13,8 +13,8 @@
 //! such a name is refused as a key. A writer holds a lock on its own, so that the first write into a
 //! directory can remove what crashed processes left there and nothing else.
 //!
-//! Each request is one hop to a thread that may block. Dropping its future stops a write before it
-//! becomes visible, unless that is just happening.
+//! Each request is one hop to a thread that may block. Once the future of a write has been dropped,
+//! nothing becomes visible that was not before.
 
 mod read;
 mod staging;
@@ -26,10 +26,12 @@ use std::fmt;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path as FilePath, PathBuf};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
+use std::time::Duration;
 
 use object_store::ObjectMeta;
 use object_store::path::Path;
+use parking_lot::Mutex;
 use tokio_util::task::AbortOnDropHandle;
 
 use self::staging::{Directories, Staged, parse_staged_name, sync_directory};
@@ -94,8 +96,7 @@ impl StoreClient for LocalClient {
             let path = self.file_path(&request.target.key)?;
             let mut staged = self.stage(&path)?;
             staged.write(&request.payload, caller)?;
-            caller.still_waits(&path)?;
-            staged.rename_to(&path)?;
+            staged.rename_to(&path, caller)?;
             Ok(Written::default())
         }))
     }
@@ -117,7 +118,7 @@ impl StoreClient for LocalClient {
     fn put_part(self: Arc<Self>, request: PutPart) -> OpFuture<PutPart> {
         Box::pin(hop(move |caller| {
             let path = self.file_path(&request.target.key)?;
-            uploads::write_part(&path, &request, caller)
+            self.uploads.write_part(&path, &request, caller)
         }))
     }
 
@@ -217,8 +218,7 @@ impl LocalClient {
             ..Written::default()
         };
         for _ in 0..=CONFLICT_RETRIES {
-            caller.still_waits(&path)?;
-            if staged.link_to(&path)? {
+            if staged.link_to(&path, caller)? {
                 return Ok(created);
             }
             let size = request.payload.content_length() as u64;
@@ -253,9 +253,13 @@ impl LocalClient {
     }
 }
 
+/// How long a dropped future waits for a rename that is just being made, which takes microseconds:
+/// on a file system that hangs it must not hang as well.
+const RENAME_LIMIT: Duration = Duration::from_millis(100);
+
 /// The caller of a request, as the thread sees it that does the work.
 struct Caller {
-    waiting: Weak<()>,
+    dropped: Arc<Mutex<bool>>,
     activity: Option<Activity>,
 }
 
@@ -269,21 +273,43 @@ impl Caller {
 
     /// Ends work whose caller has gone: nobody will see the error.
     fn still_waits(&self, path: &FilePath) -> Result<(), RemoteStorageError> {
-        if self.waiting.strong_count() > 0 {
-            return Ok(());
+        self.unless_dropped(path, || Ok(()))
+    }
+
+    /// Takes the step that makes an object visible, unless the caller has gone. The caller cannot go
+    /// meanwhile, so that nothing appears after its future was dropped.
+    fn unless_dropped<T>(
+        &self,
+        path: &FilePath,
+        step: impl FnOnce() -> Result<T, RemoteStorageError>,
+    ) -> Result<T, RemoteStorageError> {
+        let dropped = self.dropped.lock();
+        if *dropped {
+            let gone = io::Error::new(io::ErrorKind::Interrupted, "the call was dropped");
+            return Err(RemoteStorageError::io("write", path, gone));
         }
-        let gone = io::Error::new(io::ErrorKind::Interrupted, "the call was dropped");
-        Err(RemoteStorageError::io("write", path, gone))
+        step()
     }
 }
 
-/// Does a request's file work in one hop to a thread that may block.
+/// Tells the thread when the caller's future is dropped.
+struct Waiting(Arc<Mutex<bool>>);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if let Some(mut dropped) = self.0.try_lock_for(RENAME_LIMIT) {
+            *dropped = true;
+        }
+    }
+}
+
+/// Does the file work of one request in one hop to a thread that may block.
 async fn hop<T: Send + 'static>(
     work: impl FnOnce(&Caller) -> Result<T, RemoteStorageError> + Send + 'static,
 ) -> Result<T, RemoteStorageError> {
-    let waiting = Arc::new(());
+    let waiting = Waiting(Arc::default());
     let caller = Caller {
-        waiting: Arc::downgrade(&waiting),
+        dropped: Arc::clone(&waiting.0),
         activity: Activity::current(),
     };
     let done = tokio::task::spawn_blocking(move || work(&caller));

@@ -16,6 +16,9 @@ use crate::error::RemoteStorageError;
 /// How much is written between two looks at the caller.
 const WRITE_STEP: usize = 1024 * 1024;
 
+/// How much is written between two `fsync`s of a long file.
+const SYNC_STEP: usize = 16 * 1024 * 1024;
+
 /// Characters of the random part of an unfinished file's name.
 const RANDOM_LEN: usize = 32;
 
@@ -108,26 +111,30 @@ impl Staged {
         payload: &PutPayload,
         caller: &Caller,
     ) -> Result<(), RemoteStorageError> {
-        let failed = |error| RemoteStorageError::io("write", &self.path, error);
-        for piece in payload.iter().flat_map(|bytes| bytes.chunks(WRITE_STEP)) {
-            caller.still_waits(&self.path)?;
-            self.file.write_all(piece).map_err(failed)?;
-            caller.mark();
-        }
-        self.file.sync_all().map_err(failed)
+        let (mut file, path) = (&self.file, &self.path);
+        write_in_steps(payload, path, file, caller, |piece| file.write_all(piece))?;
+        file.sync_all()
+            .map_err(|error| RemoteStorageError::io("sync", path, error))
     }
 
     /// Makes the file visible, in place of what stood there.
-    pub(super) fn rename_to(mut self, target: &FilePath) -> Result<(), RemoteStorageError> {
-        fs::rename(&self.path, target)
-            .map_err(|error| RemoteStorageError::io("rename a file to", target, error))?;
+    pub(super) fn rename_to(
+        mut self,
+        target: &FilePath,
+        caller: &Caller,
+    ) -> Result<(), RemoteStorageError> {
+        caller.unless_dropped(target, || rename(&self.path, target))?;
         self.finished = true;
         sync_directory(directory_of(target))
     }
 
     /// Makes the file visible if nothing stands there; else answers false.
-    pub(super) fn link_to(&mut self, target: &FilePath) -> Result<bool, RemoteStorageError> {
-        if !link(&self.path, target)? {
+    pub(super) fn link_to(
+        &mut self,
+        target: &FilePath,
+        caller: &Caller,
+    ) -> Result<bool, RemoteStorageError> {
+        if !caller.unless_dropped(target, || link(&self.path, target))? {
             return Ok(false);
         }
         // The object is there. What is left of the file's first name is no failure of the create.
@@ -157,6 +164,38 @@ pub(super) fn staged_path(target: &FilePath, random: &str) -> io::Result<PathBuf
         Some(name) => Ok(target.with_file_name(staged_name(name, random))),
         None => Err(io::ErrorKind::InvalidInput.into()),
     }
+}
+
+/// Writes a payload piece by piece, and looks at the caller between two of them.
+///
+/// What was written goes to the disk every now and then: so the last `fsync` is a short one, and its
+/// silence is not taken for a request that hangs.
+pub(super) fn write_in_steps(
+    payload: &PutPayload,
+    path: &FilePath,
+    file: &File,
+    caller: &Caller,
+    mut write: impl FnMut(&[u8]) -> io::Result<()>,
+) -> Result<(), RemoteStorageError> {
+    let failed = |error| RemoteStorageError::io("write", path, error);
+    let mut unsynced = 0;
+    for piece in payload.iter().flat_map(|bytes| bytes.chunks(WRITE_STEP)) {
+        caller.still_waits(path)?;
+        write(piece).map_err(failed)?;
+        unsynced += piece.len();
+        if unsynced >= SYNC_STEP {
+            file.sync_data().map_err(failed)?;
+            unsynced = 0;
+        }
+        caller.mark();
+    }
+    Ok(())
+}
+
+/// Gives a file another name, in place of what had it.
+pub(super) fn rename(from: &FilePath, target: &FilePath) -> Result<(), RemoteStorageError> {
+    fs::rename(from, target)
+        .map_err(|error| RemoteStorageError::io("rename a file to", target, error))
 }
 
 /// Gives a file a second name; false if something has that name.

@@ -4,7 +4,7 @@
 mod uploads;
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{MetadataExt, symlink};
 
 use bytes::Bytes;
 use object_store::PutPayload;
@@ -21,6 +21,9 @@ use crate::model::{
 use crate::ops::{ByteRange, Fetched, StoreTarget};
 
 const KEY: &str = "orders-0-AAAAAAAAAAAAAAAAAAAAAQ/00000000000000000000-AAAAAAAAAAAAAAAAAAAACg.log";
+
+/// What the names of unfinished files end with.
+const UNFINISHED: &str = ".tmp";
 
 struct Tier {
     directory: TempDir,
@@ -53,6 +56,30 @@ impl Tier {
 
     async fn get(&self, key: &str, range: ByteRange) -> Result<Fetched, RemoteStorageError> {
         self.client().get(get(key, range)).await
+    }
+
+    /// Every object below the root: its path, its file's number, its content.
+    fn objects(&self) -> Vec<(String, u64, Vec<u8>)> {
+        let files = self.files().into_iter();
+        let objects = files.filter(|name| !name.ends_with(UNFINISHED));
+        objects
+            .map(|name| {
+                let path = self.file(&name);
+                let inode = fs::metadata(&path).unwrap().ino();
+                (name, inode, fs::read(path).unwrap())
+            })
+            .collect()
+    }
+
+    /// Waits until the threads that work for dropped calls have come to their end.
+    fn wait_for_threads(&self) {
+        for _ in 0..20_000 {
+            if !self.files().iter().any(|name| name.ends_with(UNFINISHED)) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        panic!("left behind: {:?}", self.files());
     }
 
     /// Every file below the root, relative to it.
@@ -352,44 +379,63 @@ async fn creators_of_the_same_bytes_all_succeed() {
 }
 
 #[tokio::test]
-async fn a_dropped_write_leaves_a_whole_object_or_nothing() {
+async fn after_a_write_was_dropped_nothing_becomes_visible_and_nothing_is_left() {
     let tier = Tier::new();
-    let content = vec![7; 8 * 1024 * 1024];
-    for round in 0..40_u32 {
-        let payload = PutPayload::from(content.clone());
-        let written: OpFuture<Put> = tier.client().put(put(KEY, payload));
-        let wait = std::time::Duration::from_micros(u64::from(round) * 300);
-        let _ = tokio::time::timeout(wait, written).await;
-        let upload = tier.client().start_upload(StartUpload {
-            target: target("p/u"),
-        });
-        let _ = tokio::time::timeout(wait / 20, upload).await;
-        // Some of them were started: abort those, as a copy does.
-        let open: Vec<_> = tier.client.uploads.ids();
-        for upload in open {
-            let target = target("p/u");
+    let (mut ended, mut dropped) = (0, 0);
+    for round in 0..60_u8 {
+        let content = vec![round; 2 * 1024 * 1024];
+        let write: OpFuture<Put> = if round % 2 == 0 {
             tier.client()
-                .abort_upload(AbortUpload { target, upload })
-                .await
-                .unwrap();
+                .put(put(KEY, PutPayload::from(content.clone())))
+        } else {
+            let request = Create {
+                target: target(&format!("p/{round}")),
+                payload: content.clone().into(),
+                sha256: [0; 32],
+            };
+            tier.client().create(request)
+        };
+        // Some of them have all the time that they need.
+        let wait = match round % 10 {
+            9 => Duration::from_mins(1),
+            _ => Duration::from_micros(u64::from(round) * 200),
+        };
+        match tokio::time::timeout(wait, write).await {
+            Ok(written) => {
+                written.unwrap();
+                ended += 1;
+            }
+            Err(_) => dropped += 1,
+        }
+        let seen = tier.objects();
+        tier.wait_for_threads();
+        assert!(tier.objects() == seen, "appeared after the drop");
+    }
+    assert!(ended > 0 && dropped > 0, "{ended} ended, {dropped} dropped");
+}
+
+#[tokio::test]
+async fn a_start_of_an_upload_that_was_dropped_leaves_no_file() {
+    let tier = Tier::new();
+    for round in 0..60 {
+        let target = target(KEY);
+        let start = tier.client().start_upload(StartUpload { target });
+        let wait = Duration::from_micros(round * 5);
+        if let Ok(upload) = tokio::time::timeout(wait, start).await {
+            let (target, upload) = (self::target(KEY), upload.unwrap());
+            let abort = AbortUpload { target, upload };
+            tier.client().abort_upload(abort).await.unwrap();
         }
     }
-    // The threads that still work for dropped calls come to their end.
-    let unfinished = || tier.files().iter().any(|name| name != KEY);
-    while unfinished() {
-        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
-    }
-    match fs::read(tier.file(KEY)) {
-        Ok(found) => assert!(found == content),
-        Err(error) => assert_eq!(error.kind(), io::ErrorKind::NotFound),
-    }
+    tier.wait_for_threads();
+    assert!(tier.client.uploads.is_empty());
 }
 
 #[tokio::test]
 async fn work_whose_caller_is_gone_does_not_become_visible() {
     let tier = Tier::new();
     let gone = Caller {
-        waiting: Weak::new(),
+        dropped: Arc::new(Mutex::new(true)),
         activity: None,
     };
     let error = tier
@@ -516,9 +562,8 @@ async fn a_runtime_that_shuts_down_fails_the_call() {
 
 #[test]
 fn a_full_disk_is_an_error_that_names_the_file() {
-    let waiting = Arc::new(());
     let caller = Caller {
-        waiting: Arc::downgrade(&waiting),
+        dropped: Arc::default(),
         activity: None,
     };
     let mut staged = Staged::over(FilePath::new("/dev/full"));

@@ -14,16 +14,15 @@ use object_store::path::Path;
 use parking_lot::Mutex;
 
 use super::read::{child, for_each_entry};
-use super::staging::{Staged, is_random, link, parse_staged_name, staged_path, sync_directory};
+use super::staging::{
+    Staged, is_random, link, parse_staged_name, rename, staged_path, sync_directory, write_in_steps,
+};
 use super::{Caller, directory_of, sync_file};
 use crate::error::RemoteStorageError;
 use crate::model::OpKind;
 use crate::ops::{
     CompleteUpload, OpenUpload, PartTag, PutPart, StorageOp, UploadId, WriteMode, Written,
 };
-
-/// How much of a part is written between two looks at the caller.
-const WRITE_STEP: usize = 1024 * 1024;
 
 /// The uploads that were started here. Their files are locked, and removed with the client.
 #[derive(Debug, Default)]
@@ -39,8 +38,35 @@ impl Uploads {
     }
 
     #[cfg(test)]
-    pub(super) fn ids(&self) -> Vec<UploadId> {
-        self.open.lock().keys().cloned().collect()
+    pub(super) fn is_empty(&self) -> bool {
+        self.open.lock().is_empty()
+    }
+
+    /// Writes one part in its place, and brings it to the disk: so the completion has little left to
+    /// do, and parts not yet on the disk are bounded like parts in flight.
+    pub(super) fn write_part(
+        &self,
+        target: &FilePath,
+        request: &PutPart,
+        caller: &Caller,
+    ) -> Result<PartTag, RemoteStorageError> {
+        let unknown = || self.unknown(OpKind::PutPart, request.key(), &request.upload);
+        let (random, _) = parse_upload_id(&request.upload).ok_or_else(unknown)?;
+        let staged = staged_path(target, random)?;
+        let file = match OpenOptions::new().write(true).open(&staged) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(unknown()),
+            Err(error) => return Err(RemoteStorageError::io("write", &staged, error)),
+        };
+        let mut position = request.offset;
+        write_in_steps(&request.payload, &staged, &file, caller, |piece| {
+            file.write_all_at(piece, position)?;
+            position += piece.len() as u64;
+            Ok(())
+        })?;
+        file.sync_data()
+            .map_err(|error| RemoteStorageError::io("sync", &staged, error))?;
+        Ok(part_tag(request.offset, position))
     }
 
     /// Makes the upload's file visible when all of its parts are there.
@@ -50,7 +76,7 @@ impl Uploads {
         request: &CompleteUpload,
         caller: &Caller,
     ) -> Result<Written, RemoteStorageError> {
-        let unknown = || unknown_upload(OpKind::CompleteUpload, request.key(), &request.upload);
+        let unknown = || self.unknown(OpKind::CompleteUpload, request.key(), &request.upload);
         let (random, inode) = parse_upload_id(&request.upload).ok_or_else(unknown)?;
         let staged = staged_path(target, random)?;
         let failed = |error| RemoteStorageError::io("complete", &staged, error);
@@ -65,8 +91,7 @@ impl Uploads {
                     });
                 }
                 file.sync_all().map_err(failed)?;
-                caller.still_waits(target)?;
-                publish(&staged, inode, target, request)?;
+                caller.unless_dropped(target, || publish(&staged, inode, target, request))?;
             }
             // An earlier attempt, whose answer was lost, may have completed it.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -85,6 +110,19 @@ impl Uploads {
             create_precondition: request.mode == WriteMode::Create,
             ..Written::default()
         })
+    }
+
+    /// The error of an upload whose file is not there, which is then forgotten here too.
+    fn unknown(&self, operation: OpKind, key: &str, upload: &UploadId) -> RemoteStorageError {
+        self.open.lock().remove(upload);
+        RemoteStorageError::Backend {
+            key: key.to_owned(),
+            operation,
+            status: Some(404),
+            transient: false,
+            reason: format!("no upload `{upload}` of `{key}`: it was aborted or completed"),
+            source: None,
+        }
     }
 
     /// Removes the upload's file, whoever started it.
@@ -108,33 +146,6 @@ impl Uploads {
         }
         Ok(())
     }
-}
-
-/// Writes one part in its place, and brings it to the disk: so the completion has little left to
-/// do, and parts not yet on the disk are bounded like parts in flight.
-pub(super) fn write_part(
-    target: &FilePath,
-    request: &PutPart,
-    caller: &Caller,
-) -> Result<PartTag, RemoteStorageError> {
-    let unknown = || unknown_upload(OpKind::PutPart, request.key(), &request.upload);
-    let (random, _) = parse_upload_id(&request.upload).ok_or_else(unknown)?;
-    let staged = staged_path(target, random)?;
-    let failed = |error| RemoteStorageError::io("write", &staged, error);
-    let file = match OpenOptions::new().write(true).open(&staged) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(unknown()),
-        file => file.map_err(failed)?,
-    };
-    let mut position = request.offset;
-    let pieces = request.payload.iter();
-    for piece in pieces.flat_map(|bytes| bytes.chunks(WRITE_STEP)) {
-        caller.still_waits(&staged)?;
-        file.write_all_at(piece, position).map_err(failed)?;
-        position += piece.len() as u64;
-        caller.mark();
-    }
-    file.sync_data().map_err(failed)?;
-    Ok(part_tag(request.offset, position))
 }
 
 /// The unfinished files in a directory and in those below it.
@@ -180,8 +191,7 @@ fn publish(
     request: &CompleteUpload,
 ) -> Result<(), RemoteStorageError> {
     match request.mode {
-        WriteMode::Overwrite => fs::rename(staged, target)
-            .map_err(|error| RemoteStorageError::io("rename a file to", target, error)),
+        WriteMode::Overwrite => rename(staged, target),
         WriteMode::Create => {
             // The name may be our own already, from an attempt that was cut off after the link.
             if !link(staged, target)? && !is_file(target, inode, None) {
@@ -232,15 +242,4 @@ fn length_of(request: &CompleteUpload) -> Result<u64, RemoteStorageError> {
         })?;
     }
     Ok(length)
-}
-
-fn unknown_upload(operation: OpKind, key: &str, upload: &UploadId) -> RemoteStorageError {
-    RemoteStorageError::Backend {
-        key: key.to_owned(),
-        operation,
-        status: Some(404),
-        transient: false,
-        reason: format!("no upload `{upload}` of `{key}`: it was aborted or completed"),
-        source: None,
-    }
 }

@@ -160,6 +160,20 @@ async fn an_upload_that_is_not_there_is_unknown_and_its_abort_no_error() {
 }
 
 #[tokio::test]
+async fn an_upload_whose_file_was_taken_away_is_unknown_and_forgotten() {
+    let tier = Tier::new();
+    let upload = start(&tier.client, KEY).await;
+    fs::remove_file(tier.file(&tier.files()[0])).unwrap();
+    let error = tier
+        .client()
+        .put_part(part(KEY, &upload, 1, 0, "x"))
+        .await
+        .unwrap_err();
+    assert_eq!(status(&error), Some(404));
+    assert!(tier.client.uploads.is_empty());
+}
+
+#[tokio::test]
 async fn what_a_crash_left_is_listed_and_can_be_aborted_but_is_no_object() {
     let tier = Tier::new();
     tier.put("p/done", "x").await.unwrap();
