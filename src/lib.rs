@@ -9,6 +9,7 @@ pub mod layout;
 pub mod metadata;
 pub mod model;
 pub mod ops;
+pub mod reader;
 pub mod rebuild;
 pub mod spi;
 pub mod stack;
@@ -49,6 +50,7 @@ pub use model::{
     RemotePartitionDeleteState, TopicIdPartition,
 };
 pub use ops::{CopySegment, DeleteSegment, FetchIndex, FetchSegment, OpService, StorageOp};
+pub use reader::RemoteLogReader;
 pub use spi::{RemoteLogMetadataManager, RemoteStorageManager};
 pub use stack::{RemoteStorage, RemoteStorageBuilder};
 pub use sync_shim::{LocalTieredStorage, S3RemoteStorage};

@@ -124,6 +124,23 @@ impl<'a> OffsetIndex<'a> {
         )
     }
 
+    /// The first entry at or above `offset`. The batch that holds the offset begins where that
+    /// entry says, or before. `None` when there is no such entry.
+    pub fn ceiling(&self, offset: LogOffset) -> Option<OffsetPosition> {
+        let entries = self.entries();
+        let relative_offset = relative(self.base_offset, offset).unwrap_or(0);
+        let Ok(below) = partition_point(entries.len(), |index| {
+            let entry = entries[index];
+            Ok::<_, Infallible>(
+                is_written(index, entry) && entry.relative_offset.get() < relative_offset,
+            )
+        });
+        entries
+            .get(below)
+            .filter(|&&entry| is_written(below, entry))
+            .map(|&entry| self.absolute(entry))
+    }
+
     /// An offset that no batch within the `fetch_size` bytes from `position` on goes beyond: that
     /// of the first entry at or after their end. `None` when there is none, and the segment's end
     /// offset + 1 is the bound (Kafka's `fetchUpperBoundOffset`).

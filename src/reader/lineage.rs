@@ -1,0 +1,156 @@
+//! Which leader epoch each offset of a partition belongs to, as the tier itself tells.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::RemoteLogReader;
+use crate::error::RemoteStorageError;
+use crate::index::LeaderEpochCheckpoint;
+use crate::model::{
+    IndexType, LeaderEpoch, RemoteLogSegmentId, RemoteLogSegmentMetadata, RemoteLogSegmentState,
+    TopicIdPartition,
+};
+use crate::ops::FetchIndex;
+
+/// Leader epochs and their first offsets, from the log's start up to the tier's end.
+pub(super) type Epochs = BTreeMap<LeaderEpoch, i64>;
+
+/// How many partitions' epochs are remembered.
+const REMEMBERED_PARTITIONS: usize = 4096;
+
+/// The newest finished segment of a partition, and the leader epochs up to its end.
+#[derive(Clone, Debug)]
+pub(super) struct Lineage {
+    pub(super) newest: Arc<RemoteLogSegmentMetadata>,
+    pub(super) epochs: Arc<Epochs>,
+}
+
+/// The epochs that were read, by partition; each belongs to the newest segment at that time.
+#[derive(Debug, Default)]
+pub(super) struct Lineages {
+    read: Mutex<HashMap<TopicIdPartition, (RemoteLogSegmentId, Arc<Epochs>)>>,
+}
+
+/// The epoch that an offset belongs to.
+pub(super) fn epoch_of(epochs: &Epochs, offset: i64) -> Option<LeaderEpoch> {
+    let begun = epochs.iter().take_while(|(_, first)| **first <= offset);
+    begun.last().map(|(epoch, _)| *epoch)
+}
+
+impl RemoteLogReader {
+    /// The partition's leader epochs, each with its first offset, as the checkpoint of its newest
+    /// finished segment tells. Empty when the tier has no finished segment.
+    ///
+    /// A broker has its own leader epochs; this is for those who have only the tier. Costs one
+    /// fetch for each new segment.
+    ///
+    /// # Errors
+    ///
+    /// Those of the metadata store and of the fetch;
+    /// [`Corrupt`](crate::ErrorKind::Corrupt) for a damaged checkpoint.
+    pub async fn leader_epochs(
+        &self,
+        partition: &TopicIdPartition,
+    ) -> Result<BTreeMap<LeaderEpoch, i64>, RemoteStorageError> {
+        let lineage = self.lineage(partition).await?;
+        Ok(lineage.map_or_else(BTreeMap::new, |lineage| (*lineage.epochs).clone()))
+    }
+
+    pub(super) async fn lineage(
+        &self,
+        partition: &TopicIdPartition,
+    ) -> Result<Option<Lineage>, RemoteStorageError> {
+        let segments = self.shared.metadata.list_segments(partition).await?;
+        let newest = segments
+            .into_iter()
+            .filter(|segment| segment.state() == RemoteLogSegmentState::CopySegmentFinished)
+            .max_by_key(|segment| {
+                let epoch = segment.segment_leader_epochs().last_key_value();
+                (epoch.map(|(epoch, _)| *epoch), segment.end_offset())
+            });
+        let Some(newest) = newest.map(Arc::new) else {
+            return Ok(None);
+        };
+        let id = newest.remote_log_segment_id();
+        let known = {
+            let read = self.shared.lineages.read.lock();
+            read.get(partition)
+                .filter(|(of, _)| of == id)
+                .map(|(_, epochs)| Arc::clone(epochs))
+        };
+        if let Some(epochs) = known {
+            return Ok(Some(Lineage { newest, epochs }));
+        }
+        let fetch = FetchIndex::new(Arc::clone(&newest), IndexType::LeaderEpoch);
+        let bytes = self.shared.storage.fetch_index(fetch).await?;
+        let checkpoint = LeaderEpochCheckpoint::parse(&bytes)?;
+        let mut epochs = checkpoint.lineage()?;
+        // Nothing of an epoch that ended before it wrote anything can be in the tier, and of a
+        // tier without a checkpoint's text the segment's own epochs are all that is known.
+        if epochs.is_empty() {
+            epochs.clone_from(newest.segment_leader_epochs());
+        }
+        let epochs = Arc::new(epochs);
+        let mut read = self.shared.lineages.read.lock();
+        if read.len() >= REMEMBERED_PARTITIONS {
+            read.clear();
+        }
+        let of_newest = (newest.remote_log_segment_id().clone(), Arc::clone(&epochs));
+        read.insert(partition.clone(), of_newest);
+        Ok(Some(Lineage { newest, epochs }))
+    }
+
+    /// The finished segment that goes on where `segment` ends.
+    ///
+    /// Usually it continues the epoch in which `segment` ends, and the metadata store knows it;
+    /// only at a change of epoch the checkpoint has to be asked.
+    pub(super) async fn segment_after(
+        &self,
+        segment: &RemoteLogSegmentMetadata,
+    ) -> Result<Option<(LeaderEpoch, RemoteLogSegmentMetadata)>, RemoteStorageError> {
+        let partition = segment.topic_id_partition();
+        let Some(next_offset) = segment.end_offset().checked_add(1) else {
+            return Ok(None);
+        };
+        let Some((&last_epoch, _)) = segment.segment_leader_epochs().last_key_value() else {
+            return Ok(None);
+        };
+        let metadata = &self.shared.metadata;
+        if let Some(next) = metadata
+            .find_segment(partition, last_epoch, next_offset)
+            .await?
+        {
+            return Ok(Some((last_epoch, next)));
+        }
+        let Some(lineage) = self.lineage(partition).await? else {
+            return Ok(None);
+        };
+        let Some(epoch) = epoch_of(&lineage.epochs, next_offset).filter(|e| *e != last_epoch)
+        else {
+            return Ok(None);
+        };
+        let next = metadata.find_segment(partition, epoch, next_offset).await?;
+        Ok(next.map(|next| (epoch, next)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_offset_belongs_to_the_last_epoch_that_began_at_or_below_it() {
+        let epochs = Epochs::from([
+            (LeaderEpoch(0), 0),
+            (LeaderEpoch(2), 50),
+            (LeaderEpoch(3), 100),
+        ]);
+        for (offset, epoch) in [(0, 0), (49, 0), (50, 2), (99, 2), (100, 3), (i64::MAX, 3)] {
+            assert_eq!(epoch_of(&epochs, offset), Some(LeaderEpoch(epoch)));
+        }
+        assert_eq!(epoch_of(&epochs, -1), None);
+        assert_eq!(epoch_of(&Epochs::new(), 5), None);
+    }
+}

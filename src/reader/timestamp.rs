@@ -1,0 +1,177 @@
+//! The first record at or after a timestamp.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use super::RemoteLogReader;
+use super::lineage::{Epochs, Lineage, epoch_of};
+use crate::error::RemoteStorageError;
+use crate::index::{BatchPrefix, Batches, DEFAULT_MAX_DECOMPRESSED_BYTES, TimeIndex, corrupt_log};
+use crate::model::{
+    IndexType, LeaderEpoch, RemoteLogSegmentMetadata, RemoteLogSegmentState, TopicIdPartition,
+};
+use crate::ops::{FetchIndex, FetchSegment};
+
+/// A scan fetches this much at once.
+const SCAN_BYTES: usize = 1024 * 1024;
+
+/// A record found by its timestamp.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct OffsetAndTimestamp {
+    /// The record's offset.
+    pub offset: i64,
+    /// Its timestamp, in milliseconds since 1970-01-01 UTC.
+    pub timestamp_ms: i64,
+    /// The leader epoch of its batch; `None` when the batch has none.
+    pub leader_epoch: Option<LeaderEpoch>,
+}
+
+impl RemoteLogReader {
+    /// Finds the first record of the partition, in the order of offsets, whose offset is at or
+    /// after `starting_offset` and whose timestamp is at or after `timestamp_ms`.
+    ///
+    /// Segments that no longer belong to the partition's history are passed over, and so are those
+    /// whose highest timestamp is lower. Control records count, as in Kafka. When a segment that
+    /// qualifies has no such record after all, the search goes on with the next.
+    ///
+    /// # Errors
+    ///
+    /// Those of the metadata store and of the fetches; [`Corrupt`](crate::ErrorKind::Corrupt) for
+    /// damaged batches and old message sets.
+    pub async fn offset_for_timestamp(
+        &self,
+        partition: &TopicIdPartition,
+        timestamp_ms: i64,
+        starting_offset: i64,
+    ) -> Result<Option<OffsetAndTimestamp>, RemoteStorageError> {
+        let Some(lineage) = self.lineage(partition).await? else {
+            return Ok(None);
+        };
+        let first_epoch = epoch_of(&lineage.epochs, starting_offset)
+            .or_else(|| lineage.epochs.first_key_value().map(|(epoch, _)| *epoch));
+        let Some(first_epoch) = first_epoch else {
+            return Ok(None);
+        };
+        let mut seen = HashSet::new();
+        for &epoch in lineage.epochs.range(first_epoch..).map(|(epoch, _)| epoch) {
+            let metadata = &self.shared.metadata;
+            for segment in metadata.list_segments_by_epoch(partition, epoch).await? {
+                let qualifies = segment.state() == RemoteLogSegmentState::CopySegmentFinished
+                    // −1 is unknown, and not older than everything.
+                    && (segment.max_timestamp_ms() >= timestamp_ms
+                        || segment.max_timestamp_ms() == -1)
+                    && segment.end_offset() >= starting_offset
+                    && lineage.contains(&segment);
+                if !qualifies || !seen.insert(segment.remote_log_segment_id().id) {
+                    continue;
+                }
+                let segment = Arc::new(segment);
+                let found = self
+                    .scan_for_timestamp(&segment, timestamp_ms, starting_offset)
+                    .await?;
+                if found.is_some() {
+                    return Ok(found);
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    async fn scan_for_timestamp(
+        &self,
+        segment: &Arc<RemoteLogSegmentMetadata>,
+        timestamp_ms: i64,
+        starting_offset: i64,
+    ) -> Result<Option<OffsetAndTimestamp>, RemoteStorageError> {
+        let fetch = FetchIndex::new(Arc::clone(segment), IndexType::Timestamp);
+        let bytes = self.shared.storage.fetch_index(fetch).await?;
+        let reached = TimeIndex::new(segment.start_offset(), &bytes).scan_start(timestamp_ms);
+        let from = starting_offset.max(reached.offset);
+        let mut position = self.start_position(segment, from).await?.position;
+        let mut window = SCAN_BYTES;
+        loop {
+            let start = u32::try_from(position).map_err(|_| {
+                corrupt_log(format_args!("position {position} is beyond any segment"))
+            })?;
+            let end = position.saturating_add(window as u64) - 1;
+            let end = u32::try_from(end).unwrap_or(u32::MAX);
+            let fetch = FetchSegment::new(Arc::clone(segment), start, Some(end));
+            let bytes = self.shared.storage.fetch(fetch).await?;
+            let mut batches = Batches::new(&bytes);
+            for batch in batches.by_ref() {
+                let batch = batch?;
+                let found = batch.first_record_at_or_after_timestamp(
+                    starting_offset,
+                    timestamp_ms,
+                    DEFAULT_MAX_DECOMPRESSED_BYTES,
+                )?;
+                if let Some((offset, timestamp_ms)) = found {
+                    let epoch = batch.header()?.partition_leader_epoch();
+                    return Ok(Some(OffsetAndTimestamp {
+                        offset,
+                        timestamp_ms,
+                        leader_epoch: (epoch >= 0).then_some(LeaderEpoch(epoch)),
+                    }));
+                }
+            }
+            if bytes.len() < window {
+                return Ok(None);
+            }
+            // A batch that the range cut off is fetched whole, however large it is.
+            let cut = BatchPrefix::read(batches.remainder())?;
+            window = cut.map_or(SCAN_BYTES, |cut| cut.size.max(SCAN_BYTES));
+            position += batches.position() as u64;
+        }
+    }
+}
+
+impl Lineage {
+    /// Whether a segment belongs to this history (Kafka's `isRemoteSegmentWithinLeaderEpochs`).
+    fn contains(&self, segment: &RemoteLogSegmentMetadata) -> bool {
+        let lineage = without_empty_epochs(&self.epochs);
+        let epochs = without_empty_epochs(segment.segment_leader_epochs());
+        let (Some((&oldest, &oldest_start)), Some((&newest, _))) =
+            (lineage.first_key_value(), lineage.last_key_value())
+        else {
+            return false;
+        };
+        let Some((&last, _)) = epochs.last_key_value() else {
+            return false;
+        };
+        if last < oldest || last > newest {
+            return false;
+        }
+        let mut of_segment = epochs.range(oldest..);
+        let Some((&first, &first_start)) = of_segment.next() else {
+            return false;
+        };
+        match lineage.get(&first) {
+            // The log's start may have been moved up into the segment.
+            Some(&start) if first_start < start && (first, start) != (oldest, oldest_start) => {
+                return false;
+            }
+            Some(_) => {}
+            None => return false,
+        }
+        // From there on the two must tell the same, epoch by epoch.
+        let mut expected = lineage.range(first..).skip(1);
+        if !of_segment.all(|entry| expected.next() == Some(entry)) {
+            return false;
+        }
+        expected
+            .next()
+            .is_none_or(|(_, &start)| segment.end_offset() < start)
+    }
+}
+
+/// An epoch that starts where the next one does has written nothing.
+fn without_empty_epochs(epochs: &Epochs) -> Epochs {
+    let starts = epochs.values().skip(1).map(Some).chain([None]);
+    epochs
+        .iter()
+        .zip(starts)
+        .filter(|((_, start), next)| Some(*start) != *next)
+        .map(|((epoch, start), _)| (*epoch, *start))
+        .collect()
+}
