@@ -54,7 +54,8 @@ impl Fetcher {
         match answer {
             Ok(Fetched { bytes, .. }) => Ok(bytes),
             Err(error) if error.status() == Some(RANGE_NOT_SATISFIABLE) => {
-                self.explain(target, start, error).await
+                // Boxed, as it is rare: its future would make every fetch's larger.
+                Box::pin(self.explain(target, start, error)).await
             }
             Err(error) => Err(error),
         }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use bytes::{Bytes, BytesMut};
 use futures::future::BoxFuture;
+use futures::stream::BoxStream;
 use futures::{StreamExt, TryFutureExt};
 use object_store::multipart::{MultipartStore, PartId};
 use object_store::path::Path;
@@ -197,31 +198,15 @@ impl ObjectStoreClient {
 impl StoreClient for ObjectStoreClient {
     fn get(self: Arc<Self>, request: Get) -> OpFuture<Get> {
         Box::pin(async move {
-            let options = GetOptions {
-                range: match &request.range {
-                    ByteRange::Whole => None,
-                    ByteRange::From(start) => Some(GetRange::Offset(*start)),
-                    ByteRange::Bounded(range) => Some(GetRange::Bounded(range.clone())),
-                },
-                ..GetOptions::default()
-            };
-            let result = self
-                .object()
-                .get_opts(&request.target.key, options)
-                .await
-                .map_err(|error| self.get_failed(&request, error))?;
-            let object_size = result.meta.size;
-            let range = answered_range(&request, &result)?;
-            let bytes = read_body(result, range.end - range.start, request.key())
+            let answer = self.ask(&request).await?;
+            let object_size = Some(answer.object_size);
+            let bytes = read_body(answer, request.key())
                 .await
                 .map_err(|error| match error {
                     BodyError::Store(error) => self.get_failed(&request, error),
                     BodyError::Wrong(error) => error,
                 })?;
-            Ok(Fetched {
-                bytes,
-                object_size: Some(object_size),
-            })
+            Ok(Fetched { bytes, object_size })
         })
     }
 
@@ -387,7 +372,38 @@ impl StoreClient for ObjectStoreClient {
     }
 }
 
+/// An answer whose body is still to be read.
+struct Answer {
+    body: BoxStream<'static, Result<Bytes, StoreError>>,
+    /// How many bytes the body must have.
+    length: u64,
+    object_size: u64,
+}
+
 impl ObjectStoreClient {
+    /// Sends a GET, and checks which range is answered.
+    async fn ask(&self, request: &Get) -> Result<Answer, RemoteStorageError> {
+        let options = GetOptions {
+            range: match &request.range {
+                ByteRange::Whole => None,
+                ByteRange::From(start) => Some(GetRange::Offset(*start)),
+                ByteRange::Bounded(range) => Some(GetRange::Bounded(range.clone())),
+            },
+            ..GetOptions::default()
+        };
+        let handles = self.handles.load_full();
+        let call = handles.object.get_opts(&request.target.key, options);
+        let result = call
+            .await
+            .map_err(|error| self.get_failed(request, error))?;
+        let range = answered_range(request, &result)?;
+        Ok(Answer {
+            length: range.end - range.start,
+            object_size: result.meta.size,
+            body: result.into_stream(),
+        })
+    }
+
     /// A GET's failure: a range that cannot be satisfied and an answer to another range than the
     /// one asked for have no type of their own in `object_store`, only a text.
     fn get_failed(&self, request: &Get, error: StoreError) -> RemoteStorageError {
@@ -457,7 +473,10 @@ enum BodyError {
 }
 
 /// Reads a body of exactly `length` bytes. One that comes in one piece is handed on as it is.
-async fn read_body(result: GetResult, length: u64, key: &str) -> Result<Bytes, BodyError> {
+async fn read_body(answer: Answer, key: &str) -> Result<Bytes, BodyError> {
+    let Answer {
+        mut body, length, ..
+    } = answer;
     let activity = Activity::current();
     let wrong = |received: u64| {
         BodyError::Wrong(RemoteStorageError::Corrupt {
@@ -465,7 +484,6 @@ async fn read_body(result: GetResult, length: u64, key: &str) -> Result<Bytes, B
             reason: format!("{length} bytes were announced, {received} came"),
         })
     };
-    let mut body = result.into_stream();
     let mut first = Bytes::new();
     let mut rest: Option<BytesMut> = None;
     let mut received = 0;

@@ -53,8 +53,9 @@ pub struct RetryPolicy {
     began: Instant,
     failures: usize,
     was_corrupt: bool,
-    // Only its intervals are used: its own clock starts when it is built, which is too early.
-    pauses: ExponentialBackoff<SystemClock>,
+    // Only its intervals are used: its own clock starts when it is built. Made at the first
+    // failure, as nearly every call has none and carries this with it.
+    pauses: Option<Box<ExponentialBackoff<SystemClock>>>,
 }
 
 impl RetryPolicy {
@@ -70,13 +71,7 @@ impl RetryPolicy {
             began: Instant::now(),
             failures: 0,
             was_corrupt: false,
-            pauses: ExponentialBackoffBuilder::new()
-                .with_initial_interval(FIRST_PAUSE)
-                .with_max_interval(MAX_PAUSE)
-                .with_multiplier(2.0)
-                .with_randomization_factor(0.0)
-                .with_max_elapsed_time(None)
-                .build(),
+            pauses: None,
         }
     }
 
@@ -96,13 +91,27 @@ impl RetryPolicy {
             return None;
         }
         let share = (self.jitter)().clamp(0.0, 1.0);
-        let pause = self.pauses.next_backoff()?.mul_f64(share);
+        let pauses = self
+            .pauses
+            .get_or_insert_with(|| Box::new(doubling_pauses()));
+        let pause = pauses.next_backoff()?.mul_f64(share);
         if self.began.elapsed() + pause > self.retry_timeout {
             return None;
         }
         self.was_corrupt |= corrupt_read;
         Some(pause)
     }
+}
+
+/// Pauses that double from the first to the longest, without an end of their own.
+fn doubling_pauses() -> ExponentialBackoff<SystemClock> {
+    ExponentialBackoffBuilder::new()
+        .with_initial_interval(FIRST_PAUSE)
+        .with_max_interval(MAX_PAUSE)
+        .with_multiplier(2.0)
+        .with_randomization_factor(0.0)
+        .with_max_elapsed_time(None)
+        .build()
 }
 
 impl fmt::Debug for RetryPolicy {
