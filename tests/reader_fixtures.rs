@@ -33,15 +33,15 @@ struct Tiered {
     epochs: BTreeMap<LeaderEpoch, i64>,
     earliest: i64,
     /// Inclusive.
-    latest_tiered: i64,
+    last_offset: i64,
     expected: Value,
 }
 
 impl Tiered {
     fn epoch_of(&self, offset: i64) -> LeaderEpoch {
-        let begun = self.epochs.iter().filter(|(_, first)| **first <= offset);
+        let mut begun = self.epochs.iter().filter(|(_, first)| **first <= offset);
         *begun
-            .last()
+            .next_back()
             .map_or(self.epochs.first_key_value().unwrap().0, |(epoch, _)| epoch)
     }
 }
@@ -91,7 +91,7 @@ async fn tiered_partitions() -> Vec<Tiered> {
         tiered.push(Tiered {
             epochs: reader.leader_epochs(&partition).await.unwrap(),
             earliest: offset("earliest"),
-            latest_tiered: offset("latest_tiered"),
+            last_offset: offset("latest_tiered"),
             name,
             partition,
             reader,
@@ -134,7 +134,7 @@ async fn a_partition_read_from_its_start_is_its_log_byte_for_byte() {
             let logs = logs(&tiered);
             let mut read: BTreeMap<i64, Vec<u8>> = BTreeMap::new();
             let mut offset = *logs.first_key_value().unwrap().0;
-            while offset <= tiered.latest_tiered {
+            while offset <= tiered.last_offset {
                 let epoch = tiered.epoch_of(offset);
                 let batches = tiered
                     .reader
@@ -171,7 +171,7 @@ async fn read_committed_offsets_are_those_that_kafkas_consumer_sees() {
             .first_undecided_offset(&tiered.partition)
             .await
             .unwrap();
-        let end = undecided.unwrap_or(i64::MAX).min(tiered.latest_tiered + 1);
+        let end = undecided.unwrap_or(i64::MAX).min(tiered.last_offset + 1);
         let expected: Vec<i64> = ranges
             .into_iter()
             .flat_map(|(first, last)| first..=last)
@@ -221,7 +221,7 @@ async fn aborted_transactions_are_found_from_any_offset() {
             .first_undecided_offset(&tiered.partition)
             .await
             .unwrap();
-        let end = undecided.unwrap_or(i64::MAX).min(tiered.latest_tiered + 1);
+        let end = undecided.unwrap_or(i64::MAX).min(tiered.last_offset + 1);
         let visible = |offset: i64| {
             let ranges = tiered.expected["read_committed_ranges"].as_array().unwrap();
             ranges.iter().any(|pair| {
@@ -269,7 +269,7 @@ async fn offsets_for_timestamps_are_those_that_kafkas_consumer_gets() {
                 .unwrap();
             let expected = row["offset"]
                 .as_i64()
-                .filter(|offset| (0..=tiered.latest_tiered).contains(offset));
+                .filter(|offset| (0..=tiered.last_offset).contains(offset));
             let what = format!("{} at {ask}: {row}", tiered.name);
             assert_eq!(found.map(|found| found.offset), expected, "{what}");
             if let Some(found) = found {
@@ -299,11 +299,11 @@ fn any_offset_and_any_budget_answer_whole_batches_of_the_file() {
         failure_persistence: None,
         ..ProptestConfig::default()
     };
-    proptest!(config, |(which in 0..all.len(), at in 0.0..1.0_f64, budget in 0..200_000_usize)| {
+    proptest!(config, |(which in 0..all.len(), at in any::<u32>(), budget in 0..200_000_usize)| {
         let (tiered, logs) = (&all[which], &logs[which]);
         let first = *logs.first_key_value().unwrap().0;
-        let span = (tiered.latest_tiered - first) as f64;
-        let offset = first + (at * span) as i64;
+        let span = tiered.last_offset - first;
+        let offset = first + i64::from(at) * span / i64::from(u32::MAX);
         let epoch = tiered.epoch_of(offset);
         let read = runtime
             .block_on(tiered.reader.read(&tiered.partition, epoch, offset, budget))
@@ -343,7 +343,7 @@ async fn an_offset_outside_the_tier_or_its_lineage_is_none() {
     for tiered in tiered_partitions().await {
         let newest = *tiered.epochs.last_key_value().unwrap().0;
         let reader = &tiered.reader;
-        let behind = tiered.latest_tiered + 1;
+        let behind = tiered.last_offset + 1;
         assert!(
             reader
                 .read(&tiered.partition, newest, behind, 1_000)
@@ -354,7 +354,7 @@ async fn an_offset_outside_the_tier_or_its_lineage_is_none() {
         let unknown = LeaderEpoch(newest.0 + 1);
         assert!(
             reader
-                .read(&tiered.partition, unknown, tiered.latest_tiered, 1_000)
+                .read(&tiered.partition, unknown, tiered.last_offset, 1_000)
                 .await
                 .unwrap()
                 .is_none()

@@ -70,7 +70,7 @@ mod tests {
             bytes.extend(last.to_be_bytes());
             bytes.extend(position.to_be_bytes());
         }
-        let at = |offset| {
+        let at = |offset: i64| {
             let start = look_up(7_000, &bytes, 7_000 + offset);
             (start.position, start.skipped)
         };
