@@ -16,36 +16,55 @@ use criterion::measurement::WallTime;
 /// One of the functions: makes so many calls.
 pub type Run<'a> = &'a mut dyn FnMut(u64);
 
+/// So many calls of one function are made before the other's turn.
+const TURN: u64 = 8;
+
 /// Measures `this` and `base` as benches of the group, and prints how many times as long `this`
 /// takes, beside what it may.
 ///
-/// Each sample of `this` is taken right after one of `base` with as many calls, so that what else
-/// the machine does disturbs both alike; the ratio is the median over these pairs.
+/// While `this` is measured, `base` is run in turns with it, so that what else the machine does
+/// disturbs both alike; the ratio is that of their median turns.
 pub fn compare(
     mut group: BenchmarkGroup<'_, WallTime>,
     (base_name, base): (&str, Run<'_>),
     (this_name, this): (&str, Run<'_>),
     bar: f64,
 ) {
-    let time = |run: &mut dyn FnMut(u64), calls: u64| {
-        let began = Instant::now();
-        run(calls);
-        began.elapsed()
-    };
     group.bench_function(base_name, |b| b.iter_custom(|calls| time(base, calls)));
-    let mut pairs: Vec<(f64, Duration, Duration)> = Vec::new();
+    let (mut base_turns, mut turns) = (Vec::new(), Vec::new());
     group.bench_function(this_name, |b| {
         b.iter_custom(|calls| {
-            let (base, this) = (time(base, calls), time(this, calls));
-            let divisor = u32::try_from(calls).expect("a number of calls");
-            let ratio = this.as_secs_f64() / base.as_secs_f64();
-            pairs.push((ratio, this / divisor, base / divisor));
-            this
+            let mut total = Duration::ZERO;
+            for begun in (0..calls).step_by(usize::try_from(TURN).expect("a few")) {
+                let turn = TURN.min(calls - begun);
+                let (base_took, took) = (time(base, turn), time(this, turn));
+                total += took;
+                if turn == TURN {
+                    base_turns.push(base_took);
+                    turns.push(took);
+                }
+            }
+            total
         });
     });
     group.finish();
-    pairs.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
-    if let Some((ratio, this, base)) = pairs.get(pairs.len() / 2) {
-        println!("{this_name} / {base_name}: {this:.2?} / {base:.2?} = {ratio:.2}, bar {bar}\n");
+    if turns.is_empty() {
+        return;
     }
+    let (base, this) = (median(base_turns), median(turns));
+    let ratio = this.as_secs_f64() / base.as_secs_f64();
+    println!("{this_name} / {base_name}: {this:.2?} / {base:.2?} = {ratio:.2}, bar {bar}\n");
+}
+
+fn time(run: &mut dyn FnMut(u64), calls: u64) -> Duration {
+    let began = Instant::now();
+    run(calls);
+    began.elapsed()
+}
+
+/// The median time of one call.
+fn median(mut turns: Vec<Duration>) -> Duration {
+    let middle = turns.len() / 2;
+    let (_, median, _) = turns.select_nth_unstable(middle);
+    *median / u32::try_from(TURN).expect("a few")
 }

@@ -27,6 +27,9 @@ use crate::stack::{CloseReport, RemoteStorage};
 ///
 /// An object is visible whole or not at all, and on the disk when a copy returns. It needs no
 /// runtime around it and keeps no state: what a stopped process left is there for the next.
+/// Unfinished files (`.NAME.RANDOM.tmp`) stand beside their target while a copy runs; what a crash
+/// left of them, the next copy into the same partition removes. Kafka's class does not walk
+/// directories that hold such a file.
 ///
 /// ```
 /// use std::collections::BTreeMap;
