@@ -167,7 +167,8 @@ fn zstd(bytes: &[u8], limit: usize) -> Result<Vec<u8>, Failure> {
 
     let mut context = zstd_safe::DCtx::try_create()
         .ok_or_else(|| Failure::Damaged("no memory for the decoder".to_owned()))?;
-    let mut capacity = bytes.len().saturating_mul(8).min(limit);
+    // Never 0 unless the limit is, so that every round makes it larger.
+    let mut capacity = bytes.len().saturating_mul(8).max(1024).min(limit);
     loop {
         let mut plain = Vec::with_capacity(capacity);
         match context.decompress(&mut plain, bytes) {
@@ -282,6 +283,25 @@ mod tests {
         let packed = compress(CompressionType::Lz4, &text(1000));
         assert_eq!(packed[..7], [0x04, 0x22, 0x4d, 0x18, 0x60, 0x40, 0x82]);
         assert_eq!(packed[packed.len() - 4..], [0; 4]);
+    }
+
+    #[test]
+    fn lz4_frames_of_other_writers_are_read() {
+        let plain = text(300_000);
+        let frame = lz4_flex::frame::FrameInfo::new()
+            .block_size(lz4_flex::frame::BlockSize::Max64KB)
+            .block_mode(lz4_flex::frame::BlockMode::Linked)
+            .block_checksums(true)
+            .content_checksum(true);
+        let mut encoder = lz4_flex::frame::FrameEncoder::with_frame_info(frame, Vec::new());
+        encoder.write_all(&plain).expect("lz4");
+        let mut packed = encoder.finish().expect("lz4");
+        let open = CompressionType::Lz4.decompress(&packed, plain.len());
+        assert!(open.is_ok_and(|all| all == plain));
+        *packed.last_mut().expect("checksum") ^= 1;
+        assert!(damaged(
+            &CompressionType::Lz4.decompress(&packed, plain.len())
+        ));
     }
 
     #[test]
