@@ -84,10 +84,14 @@ impl<Op: StorageOp, S: OpService<Op>> Service<Op> for Permits<S> {
         let inner = self.inner.clone();
         Box::pin(async move {
             let waiting = Waiting::start(direction);
-            let permit = pool
-                .acquire_owned()
-                .await
-                .expect("the pools are never closed");
+            // A permit that is free goes to nobody who waits, so taking it is fair. The wait is
+            // boxed: few requests have one, and all would carry its place.
+            let permit = match Arc::clone(&pool).try_acquire_owned() {
+                Ok(permit) => permit,
+                Err(_) => Box::pin(pool.acquire_owned())
+                    .await
+                    .expect("the pools are never closed"),
+            };
             drop(waiting);
             let _held = Held::start(direction, permit);
             inner.oneshot(op).await

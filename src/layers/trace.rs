@@ -58,6 +58,9 @@ impl<Op: StorageOp, S: OpService<Op>> Service<Op> for Trace<S> {
         // Called here, not in the block: this is the instance that was polled ready. In the span,
         // because a layer below may open its own already in `call`.
         let call = span.in_scope(|| self.inner.call(op));
+        if span.is_disabled() {
+            return Box::pin(call);
+        }
         let running = Running {
             span: span.clone(),
             outcome: Outcome::Cancelled,
