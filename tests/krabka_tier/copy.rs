@@ -146,29 +146,41 @@ fn several_paths_are_copied_and_a_partition_named_twice_only_once() {
 }
 
 #[test]
-fn a_damaged_partition_stops_everything_before_the_first_write_unless_told_to_go_on() {
+fn of_a_damaged_partition_nothing_is_copied_unless_told_to_go_on_and_others_whole() {
     let scratch = Scratch::new();
     scratch.partition("orders-0");
     let damaged = scratch.partition("payments-1");
     fs::remove_file(damaged.join("00000000000000000003.timeindex")).unwrap();
+    let too_long = format!("{}-0", "t".repeat(240));
+    scratch.partition_as("trimmed-0", &too_long);
     let log_dir = damaged.parent().unwrap().to_str().unwrap();
-    let url = scratch.url();
-    run(&["copy", log_dir, "--to", &url]).fails(
-        1,
-        &[
-            "00000000000000000003.timeindex is missing",
-            "nothing was copied",
-        ],
-    );
-    assert_eq!(scratch.tier_files().len(), 0);
+    let copy = |more: &[&str]| {
+        let url = scratch.url();
+        let mut arguments = vec!["copy", log_dir, "--to", &url, "--json"];
+        arguments.extend(more);
+        let run = run(&arguments);
+        run.fails(
+            1,
+            &[
+                "00000000000000000003.timeindex is missing",
+                "too long",
+                "2 problems",
+            ],
+        )
+        .json()
+    };
+    let events = copy(&[]);
+    assert_eq!(of_type(&events, "problem").len(), 2);
+    let copied = of_type(&events, "copied");
+    assert_eq!(copied.len(), 6);
+    assert!(copied.iter().all(|event| event["topic"] == "orders"));
+    assert_eq!(events.last().unwrap()["segments_failed"], 2);
+    assert_eq!(scratch.tier_files().len(), 30);
 
-    let run = run(&["copy", log_dir, "--to", &url, "--keep-going", "--json"]).fails(
-        1,
-        &["00000000000000000003.timeindex is missing", "1 copy failed"],
-    );
-    let events = run.json();
-    assert_eq!(of_type(&events, "copied").len(), 6 + 2);
-    assert_eq!(events.last().unwrap()["segments_failed"], 1);
+    let events = copy(&["--keep-going"]);
+    let copied = of_type(&events, "copied");
+    assert_eq!(copied.len(), 2);
+    assert!(copied.iter().all(|event| event["topic"] == "payments"));
 }
 
 #[test]

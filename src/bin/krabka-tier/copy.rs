@@ -16,7 +16,7 @@ use krabka_remote_storage::model::{CopyReceipt, RemoteLogSegmentId};
 use krabka_remote_storage::{CopySegment, RemoteStorage, RemoteStorageError};
 
 use self::bars::Bars;
-use self::plan::{Plan, Planned};
+use self::plan::{Plan, Planned, Strictness};
 use self::report::Event;
 pub(crate) use self::report::Summary;
 use crate::failure::{Failure, chain, print_error};
@@ -29,7 +29,8 @@ use crate::tier::Tier;
 /// Each segment goes with its indexes, its producer snapshot and its leader epochs, under the names
 /// that Apache Kafka gives them. The active segment of a partition, which has the highest offset,
 /// stays where it is. A segment that is complete in the tier with the same size is skipped; one that
-/// is not complete there is copied anew. Everything is checked before the first byte is sent.
+/// is not complete there is copied anew. Everything is checked before the first byte is sent; of a
+/// partition with a damaged segment nothing is copied.
 #[derive(Args, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub(crate) struct CopyArgs {
@@ -56,7 +57,8 @@ pub(crate) struct CopyArgs {
     #[arg(long)]
     allow_gaps: bool,
 
-    /// Goes on with the other segments where one is damaged or cannot be copied.
+    /// Goes on where a segment is damaged or cannot be copied: with the others of its partition, and
+    /// with those that had not begun.
     #[arg(long)]
     keep_going: bool,
 
@@ -67,13 +69,16 @@ pub(crate) struct CopyArgs {
 
 pub(crate) async fn run(tier: &Tier, args: CopyArgs) -> Result<(), Failure> {
     let mut output = Output::new(Audience::of(args.json));
-    let gaps = if args.allow_gaps {
-        Gaps::Allowed
-    } else {
-        Gaps::Refused
+    let strictness = Strictness {
+        gaps: if args.allow_gaps {
+            Gaps::Allowed
+        } else {
+            Gaps::Refused
+        },
+        whole_partitions: !args.keep_going,
     };
     let checking = bars::spinner("looking what there is to copy");
-    let plan = Plan::make(tier, args.paths, args.include_internal, gaps).await;
+    let plan = Plan::make(tier, args.paths, args.include_internal, strictness).await;
     checking.finish_and_clear();
     let Plan {
         copies,
@@ -91,12 +96,9 @@ pub(crate) async fn run(tier: &Tier, args: CopyArgs) -> Result<(), Failure> {
     }
     for problem in &problems {
         print_error(problem);
-    }
-    if !problems.is_empty() && !args.keep_going {
-        return Err(Failure::Refused(format!(
-            "nothing was copied, because of {} above; --keep-going copies the rest",
-            count(problems.len(), "problem", "problems")
-        )));
+        if args.json {
+            tell(output.event(&Event::problem(chain(problem))))?;
+        }
     }
     for skip in &skipped {
         for event in skip.events(args.json) {
@@ -139,23 +141,42 @@ pub(crate) async fn run(tier: &Tier, args: CopyArgs) -> Result<(), Failure> {
             .event(&Event::Summary(summary))
             .and_then(|()| output.flush()),
     )?;
-    match summary.segments_failed {
-        0 => Ok(()),
-        failed => Err(Failure::Refused(format!(
-            "{} failed{}",
-            count(failed, "copy", "copies"),
-            if args.keep_going {
-                ""
+    failure_of(problems.len(), summary, args.keep_going).map_or(Ok(()), Err)
+}
+
+/// What is to be said of a copy that did not do all.
+fn failure_of(problems: usize, summary: Summary, keep_going: bool) -> Option<Failure> {
+    let mut what = Vec::new();
+    if problems > 0 {
+        what.push(format!(
+            "{} left out because of {} above",
+            if keep_going {
+                "segments were"
             } else {
-                "; what had not begun was left out (--keep-going copies it)"
-            }
-        ))),
+                "partitions were"
+            },
+            count(problems, "problem", "problems")
+        ));
     }
+    let failed = summary.segments_failed - problems;
+    if failed > 0 {
+        what.push(format!("{} failed", count(failed, "copy", "copies")));
+        if !keep_going {
+            what.push("what had not begun then was left out (--keep-going copies it)".to_owned());
+        }
+    }
+    if what.is_empty() {
+        return None;
+    }
+    if summary.segments_copied == 0 {
+        what.push("nothing was copied".to_owned());
+    }
+    Some(Failure::Refused(what.join("; ")))
 }
 
 /// Copies what is below a log directory, and prints nothing.
 pub(crate) async fn quietly(tier: &Tier, log_dir: PathBuf) -> Result<Summary, Failure> {
-    let plan = Plan::make(tier, vec![log_dir], false, Gaps::Refused).await?;
+    let plan = Plan::make(tier, vec![log_dir], false, Strictness::default()).await?;
     if let Some(problem) = plan.problems.into_iter().next() {
         return Err(problem.into());
     }

@@ -35,7 +35,7 @@ pub(crate) struct ReadArgs {
     topic_id: Option<Uuid>,
 
     /// The first offset that is wanted.
-    #[arg(long, value_name = "OFFSET", value_parser = clap::value_parser!(i64).range(0..))]
+    #[arg(long, value_name = "OFFSET", allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(0..))]
     offset: i64,
 
     /// How many bytes of batches to read at most; the first batch is always read whole. Without it

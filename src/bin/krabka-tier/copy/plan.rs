@@ -17,6 +17,23 @@ use crate::tier::{Tier, TierSegment};
 /// Partitions that are looked through at once.
 const CONCURRENT_PARTITIONS: usize = 4;
 
+/// What keeps segments from being copied.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Strictness {
+    pub(super) gaps: Gaps,
+    /// Nothing is copied of a partition with a damaged segment.
+    pub(super) whole_partitions: bool,
+}
+
+impl Default for Strictness {
+    fn default() -> Self {
+        Self {
+            gaps: Gaps::Refused,
+            whole_partitions: true,
+        }
+    }
+}
+
 /// A segment to copy.
 #[derive(Clone, Debug)]
 pub(super) struct Planned {
@@ -76,11 +93,11 @@ impl Plan {
         tier: &Tier,
         paths: Vec<PathBuf>,
         internal_topics: bool,
-        gaps: Gaps,
+        strictness: Strictness,
     ) -> Result<Self, Failure> {
         let (mut plan, partitions) = blocking(move || find(&paths, internal_topics)).await?;
         let mut plans = stream::iter(partitions)
-            .map(|dir| Self::of_partition(tier, dir, gaps))
+            .map(|dir| Self::of_partition(tier, dir, strictness))
             .buffered(CONCURRENT_PARTITIONS);
         while let Some((partition, of_partition)) = plans.try_next().await? {
             match of_partition {
@@ -96,14 +113,14 @@ impl Plan {
     async fn of_partition(
         tier: &Tier,
         dir: PartitionDir,
-        gaps: Gaps,
+        strictness: Strictness,
     ) -> Result<(TopicIdPartition, Result<PartitionPlan, RemoteStorageError>), Failure> {
         let partition = dir.topic_id_partition.clone();
         if let Err(error) = tier.check_partition(&partition) {
             return Ok((partition, Err(error)));
         }
         let in_tier = tier.segments(&partition).await?;
-        let plan = blocking(move || PartitionPlan::make(&dir, &in_tier, gaps)).await;
+        let plan = blocking(move || PartitionPlan::make(&dir, &in_tier, strictness)).await;
         Ok((partition, plan))
     }
 
@@ -197,7 +214,7 @@ impl PartitionPlan {
     fn make(
         dir: &PartitionDir,
         in_tier: &[TierSegment],
-        gaps: Gaps,
+        strictness: Strictness,
     ) -> Result<Self, RemoteStorageError> {
         let mut plan = Self::default();
         let is_complete = |log: &ClosedLog| {
@@ -214,7 +231,7 @@ impl PartitionPlan {
         }
         let checkpoint = dir.leader_epochs()?;
         for log in wanted {
-            match ClosedSegment::open(dir, log, &checkpoint, gaps) {
+            match ClosedSegment::open(dir, log, &checkpoint, strictness.gaps) {
                 Ok(Some(segment)) => {
                     let size_bytes = segment.size_of_files()?;
                     plan.copies.push((segment, size_bytes));
@@ -222,6 +239,9 @@ impl PartitionPlan {
                 Ok(None) => plan.below_start.push(log),
                 Err(error) => plan.problems.push(error),
             }
+        }
+        if strictness.whole_partitions && !plan.problems.is_empty() {
+            plan.copies.clear();
         }
         Ok(plan)
     }

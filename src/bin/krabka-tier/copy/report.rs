@@ -43,6 +43,10 @@ pub(super) enum Event {
         segment: Segment,
         error: String,
     },
+    /// What keeps a segment or a whole partition from being copied.
+    Problem {
+        error: String,
+    },
     PassedOver {
         path: String,
         reason: &'static str,
@@ -138,6 +142,10 @@ impl Event {
         }
     }
 
+    pub(super) fn problem(error: String) -> Self {
+        Self::Problem { error }
+    }
+
     pub(super) fn passed_over(path: &Path, reason: &'static str) -> Self {
         Self::PassedOver {
             path: path.display().to_string(),
@@ -180,6 +188,7 @@ impl fmt::Display for Event {
                 count(*segments, "segment", "segments")
             ),
             Self::Failed { segment, error } => write!(f, "failed   {segment}: {error}"),
+            Self::Problem { error } => f.write_str(error),
             Self::PassedOver { path, reason } => write!(f, "left out {path}: {reason}"),
             Self::Summary(summary) => write!(
                 f,

@@ -55,9 +55,14 @@ async fn copied_with_kafkas_ids_the_tier_is_kafkas_file_by_file() {
     let root = tempfile::tempdir().unwrap();
     let tier = local_tier(root.path());
     for partitions in ["partitions", "killed"] {
-        let plan = Plan::make(&tier, vec![test_data(partitions)], false, Gaps::Refused)
-            .await
-            .unwrap();
+        let plan = Plan::make(
+            &tier,
+            vec![test_data(partitions)],
+            false,
+            Strictness::default(),
+        )
+        .await
+        .unwrap();
         assert!(plan.problems.is_empty() && plan.passed_over.is_empty());
         for planned in plan.copies {
             let tp: &TopicIdPartition = &planned.partition;
@@ -99,7 +104,7 @@ async fn each_copy_has_an_id_of_its_own_and_what_kafka_would_publish() {
         &tier,
         vec![test_data("partitions/payments-1")],
         false,
-        Gaps::Refused,
+        Strictness::default(),
     )
     .await
     .unwrap();
