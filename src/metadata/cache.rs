@@ -18,7 +18,7 @@
 //!
 //! The cache has no lock of its own. Its answers borrow from it and allocate nothing, except lists.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use uuid::Uuid;
 
@@ -35,7 +35,6 @@ use crate::model::{
 pub struct RemoteLogMetadataCache {
     topic_id_partition: TopicIdPartition,
     pub(super) slots: Slots,
-    pub(super) by_id: HashMap<Uuid, SlotId>,
     /// An epoch stays for its highest offset, also when its last segment is gone.
     pub(super) epochs: BTreeMap<LeaderEpoch, EpochState>,
     pub(super) delete_state: Option<RemotePartitionDeleteState>,
@@ -59,7 +58,6 @@ impl RemoteLogMetadataCache {
         Self {
             topic_id_partition,
             slots: Slots::default(),
-            by_id: HashMap::new(),
             epochs: BTreeMap::new(),
             delete_state: None,
         }
@@ -134,7 +132,7 @@ impl RemoteLogMetadataCache {
         if self.is_deleted() {
             return Err(invalid_add(metadata, "its partition has been deleted"));
         }
-        let Some(&slot) = self.by_id.get(&id.id) else {
+        let Some(slot) = self.slots.find(id.id) else {
             return Ok(None);
         };
         match self.slots[slot].state {
@@ -313,7 +311,6 @@ impl RemoteLogMetadataCache {
         self.delete_state = Some(state);
         if self.is_deleted() {
             self.slots = Slots::default();
-            self.by_id = HashMap::new();
             self.epochs = BTreeMap::new();
         }
     }
@@ -322,7 +319,6 @@ impl RemoteLogMetadataCache {
     pub(super) fn insert(&mut self, metadata: &RemoteLogSegmentMetadata) -> SlotId {
         let slot_id = self.slots.insert(Slot::new(metadata));
         let slot = &self.slots[slot_id];
-        self.by_id.insert(slot.id, slot_id);
         for span in slot.epochs() {
             let state = self.epochs.entry(span.epoch).or_default();
             state.unreferenced.insert(slot_id);
@@ -374,17 +370,12 @@ impl RemoteLogMetadataCache {
                 state.size_in_bytes -= i64::from(slot.segment_size_in_bytes);
             }
         }
-        self.by_id.remove(&slot.id);
         self.slots.remove(slot_id);
-        // What a burst of segments needed is given back once most of them are gone.
-        if self.by_id.len() < self.by_id.capacity() / 8 {
-            self.by_id.shrink_to(self.by_id.len() * 2);
-        }
     }
 
     fn slot_of(&self, id: &RemoteLogSegmentId) -> Option<SlotId> {
         if id.topic_id_partition == self.topic_id_partition {
-            self.by_id.get(&id.id).copied()
+            self.slots.find(id.id)
         } else {
             None
         }

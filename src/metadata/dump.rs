@@ -148,7 +148,7 @@ impl RemoteLogMetadataCache {
             let state = self.epochs.entry(leader_epoch).or_default();
             state.highest = highest_offset;
             for (start, id) in readable {
-                let Some(&slot_id) = self.by_id.get(&id) else {
+                let Some(slot_id) = self.slots.find(id) else {
                     continue;
                 };
                 let slot = &self.slots[slot_id];
