@@ -1,4 +1,18 @@
-//! Kafka tiered storage (KIP-405).
+//! Kafka tiered storage (KIP-405): closed log segments go to an object store, and come back fast
+//! and provably unchanged.
+//!
+//! [`RemoteStorage`] is the tier: `copy`, `fetch`, `fetch_index` and `delete`, each a tower stack
+//! with retries, timeouts, permits, metrics and spans over an `object_store` client or a local
+//! directory. A [`RemoteLogMetadataStore`] knows which segments there are. [`RemoteLogReader`] puts
+//! the two together: from (partition, leader epoch, offset) to whole record batches. Synchronous
+//! callers find Kafka's own interfaces in [`sync_shim`].
+//!
+//! Names, file layout and semantics are those of Apache Kafka 4.x; the pages of the items say
+//! where this crate differs, and why.
+//!
+//! Everything but the stores over HTTP and the programs compiles without default features:
+//! `aws`, `gcp` and `azure` add a store each, `cli` the programs. What the layers measure is a
+//! table in [`layers::metrics`].
 
 pub mod archive;
 pub mod backends;

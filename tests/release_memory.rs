@@ -101,13 +101,13 @@ async fn fetch_from_memory() {
     let heap = Heap::start();
     let bytes = storage.fetch(fetch()).await.unwrap();
     let ours = heap.heap();
-    drop(bytes);
     let heap = Heap::start();
-    let bytes = raw().await;
+    let raw_bytes = raw().await;
     let raw = heap.heap();
-    drop(bytes);
+    assert_eq!(bytes.as_ptr(), raw_bytes.as_ptr(), "the store's own buffer");
     println!("64 KiB from memory: {ours:?}, raw get_range {raw:?}");
-    assert!(ours.peak <= 3_072, "the body is never copied: {ours:?}");
+    assert_eq!(ours.live, 0, "{ours:?}");
+    assert!(ours.peak <= raw.peak + 2_048, "{ours:?} against {raw:?}");
     assert!(
         ours.count <= raw.count + 24,
         "{} against {}",
