@@ -115,7 +115,9 @@ impl BucketUploads {
             add("prefix", &format!("{prefix}/"));
         }
         if let Some(after) = after {
-            add("key-marker", &after.key);
+            if let Some(key) = &after.key {
+                add("key-marker", key);
+            }
             if let Some(id) = &after.upload_id {
                 add("upload-id-marker", id);
             }
@@ -185,10 +187,11 @@ async fn read(
     Ok(read)
 }
 
-/// Where a page ended.
+/// Where a page ended, handed back as the store gave it. (`SeaweedFS` orders by upload and not by
+/// key, and gives the id alone.)
 #[derive(Debug, PartialEq, Eq)]
 struct Marker {
-    key: String,
+    key: Option<String>,
     upload_id: Option<String>,
 }
 
@@ -221,16 +224,17 @@ impl Page {
             return None;
         }
         let some = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
-        match some(&self.next_key_marker) {
-            Some(key) => Some(Marker {
-                key,
-                upload_id: some(&self.next_upload_id_marker),
-            }),
-            None => self.upload.last().map(|last| Marker {
-                key: last.key.clone(),
-                upload_id: Some(last.upload_id.clone()),
-            }),
+        let given = Marker {
+            key: some(&self.next_key_marker),
+            upload_id: some(&self.next_upload_id_marker),
+        };
+        if given.key.is_some() || given.upload_id.is_some() {
+            return Some(given);
         }
+        self.upload.last().map(|last| Marker {
+            key: Some(last.key.clone()),
+            upload_id: Some(last.upload_id.clone()),
+        })
     }
 }
 

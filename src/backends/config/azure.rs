@@ -403,6 +403,19 @@ fn is_credential(key: Key) -> bool {
     )
 }
 
+/// Whether the value itself is what no one may see, and not the name of a file or a kind.
+fn is_secret(key: Key) -> bool {
+    matches!(
+        key,
+        Key::AccessKey
+            | Key::SasKey
+            | Key::Token
+            | Key::ClientSecret
+            | Key::FabricSessionToken
+            | Key::EncryptionKey
+    )
+}
+
 /// Whether a variable says where credentials come from.
 fn is_of_the_surroundings(key: Key) -> bool {
     is_credential(key)
@@ -476,7 +489,7 @@ impl Connection {
                 client_options = client_options.with_config(client, value);
                 continue;
             }
-            if is_credential(key) || key == Key::EncryptionKey {
+            if is_secret(key) {
                 CHECKS.header(key.as_ref(), Some(value))?;
                 secrets.push(value.to_owned());
             }

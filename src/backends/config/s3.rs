@@ -236,7 +236,14 @@ impl S3Config {
                     config.virtual_hosted_style = checks::boolean(&name, value)?;
                 }
                 Key::ConditionalPut => {
-                    config.conditional_put = !value.trim().eq_ignore_ascii_case("disabled");
+                    config.conditional_put = match value.trim() {
+                        "etag" => true,
+                        "disabled" => false,
+                        _ => {
+                            let what = "is neither `etag` nor `disabled`";
+                            return Err(CHECKS.refuse("AWS_CONDITIONAL_PUT", what));
+                        }
+                    };
                 }
                 Key::Checksum if value.eq_ignore_ascii_case("sha256") => {}
                 Key::Checksum => {
@@ -425,9 +432,11 @@ impl Connection {
                 if let Ok(key) = name.parse::<Key>()
                     && is_of_the_surroundings(key)
                 {
-                    CHECKS.header(&name.to_ascii_uppercase(), Some(value))?;
+                    if matches!(key, Key::AccessKeyId | Key::SecretAccessKey | Key::Token) {
+                        CHECKS.header(&name.to_ascii_uppercase(), Some(value))?;
+                        secrets.push(value.to_owned());
+                    }
                     builder = builder.with_config(key, value);
-                    secrets.push(value.to_owned());
                 }
             }
         }

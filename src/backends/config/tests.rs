@@ -234,6 +234,7 @@ fn a_variable_that_cannot_be_read_is_refused_by_name() {
     for (variable, value, why) in [
         ("AWS_ALLOW_HTTP", "MARKED", "AWS_ALLOW_HTTP"),
         ("AWS_CONNECT_TIMEOUT", "MARKED", "AWS_CONNECT_TIMEOUT"),
+        ("AWS_CONDITIONAL_PUT", "MARKED", "AWS_CONDITIONAL_PUT"),
         (
             "AWS_ENDPOINT_URL",
             "https://user:MARKED@store.example",

@@ -423,9 +423,14 @@ async fn open_uploads_are_listed_page_by_page() {
                  <Upload><Key>tier/b.log</Key><UploadId>2</UploadId><Initiated>2026-01-01\
                  T00:00:00.000Z</Initiated><StorageClass>STANDARD</StorageClass></Upload>"
             }
+            // As SeaweedFS does, which orders by upload.
             (Some("tier/b.log"), Some("2")) => {
-                "<IsTruncated>false</IsTruncated><NextKeyMarker></NextKeyMarker>\
+                "<IsTruncated>true</IsTruncated><NextUploadIdMarker>3</NextUploadIdMarker>\
                  <Upload><Key>tier/b.log</Key><UploadId>3</UploadId></Upload>"
+            }
+            (None, Some("3")) => {
+                "<IsTruncated>false</IsTruncated><NextKeyMarker></NextKeyMarker>\
+                 <Upload><Key>tier/a.log</Key><UploadId>4</UploadId></Upload>"
             }
             other => panic!("{other:?}"),
         };
@@ -449,11 +454,12 @@ async fn open_uploads_are_listed_page_by_page() {
         [
             ("tier/a & b", "1+/="),
             ("tier/b.log", "2"),
-            ("tier/b.log", "3")
+            ("tier/b.log", "3"),
+            ("tier/a.log", "4")
         ]
     );
     let seen = server.seen();
-    assert_eq!(seen.len(), 3);
+    assert_eq!(seen.len(), 4);
     for seen in seen {
         assert_eq!((seen.method.as_str(), seen.uri.path()), ("GET", "/bucket"));
         assert!(seen.query().starts_with("uploads&"), "{}", seen.query());

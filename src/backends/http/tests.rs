@@ -318,6 +318,17 @@ async fn plain_http_is_only_sent_where_it_is_allowed() {
 }
 
 #[tokio::test]
+async fn https_to_a_server_without_tls_fails_and_sends_nothing() {
+    let server = Recorder::start(ok).await;
+    let url = server.url().replace("http:", "https:");
+    let error = in_time(client(&direct()).execute(get(&url)))
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), HttpErrorKind::Connect, "{error:?}");
+    assert!(server.seen().is_empty());
+}
+
+#[tokio::test]
 async fn a_host_name_is_resolved() {
     let server = Recorder::start(ok).await;
     let url = server.url().replace("127.0.0.1", "localhost");

@@ -200,3 +200,19 @@ fn without_keys_they_come_from_the_environment() {
         assert!(!text.contains("MARKED"), "{text}");
     }
 }
+
+#[test]
+fn the_name_of_a_token_file_is_no_header() {
+    let config = S3Config {
+        access_key_id: None,
+        secret_access_key: None,
+        ..valid()
+    };
+    let environment: Environment = [
+        ("AWS_WEB_IDENTITY_TOKEN_FILE", "/with blank/token"),
+        ("AWS_ROLE_ARN", "arn:aws:iam::1:role/x"),
+    ]
+    .into_iter()
+    .collect();
+    config.open(&environment).unwrap();
+}
