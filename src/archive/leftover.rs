@@ -12,9 +12,10 @@ use bytes::Bytes;
 use uuid::Uuid;
 
 use super::chain::{ChainStamp, EpochId, ManifestSeq, live_record, next_chain_stamp_outside};
-use super::keys::{TrustedManifestKeys, verify_manifest_signature};
+use super::keys::verify_manifest_signature;
 use super::manifest::{SegmentIdentity, SegmentManifest, manifest_head};
 use super::record::WormChainRecord;
+use super::trusted::TrustedManifestKeys;
 use super::verified::VerifiedManifest;
 use crate::model::{RemoteLogSegmentMetadata, RemoteLogSegmentState};
 

@@ -17,6 +17,7 @@
 
 mod chain;
 mod config;
+mod decode;
 mod digest;
 mod json;
 mod key_file;
@@ -26,27 +27,33 @@ mod manifest;
 mod printable;
 mod record;
 mod seal;
+mod trusted;
 #[cfg(test)]
 mod vectors;
 mod verified;
+mod verify;
 
 pub use chain::{ChainHead, ChainStamp, EpochId, ManifestSeq, next_chain_stamp};
 pub use config::WormConfig;
+pub use decode::ManifestDecodeError;
 pub use digest::{HexBytes, ParseHexError, Sha256Digest};
-pub use keys::{
-    FileSigner, KeyLimit, ManifestPublicKey, ManifestSigner, TrustedManifestKeys,
-    verify_manifest_signature,
-};
+pub use keys::{FileSigner, ManifestPublicKey, ManifestSigner, verify_manifest_signature};
 pub use leftover::{
     Leftover, LeftoverEvidence, LeftoverResolution, SettledLeftovers, leftovers, resolve_leftovers,
 };
 pub use manifest::{
     MANIFEST_BODY_DOMAIN, MANIFEST_DOMAIN, MANIFEST_FORMAT_VERSION, MANIFEST_SUFFIX,
-    MAX_MANIFEST_BYTES, ManifestBody, ManifestDecodeError, ManifestSignature, ObjectEntry,
-    SegmentIdentity, SegmentManifest, canonical_manifest_bytes, manifest_head,
-    manifest_signing_bytes,
+    MAX_MANIFEST_BYTES, ManifestBody, ManifestSignature, ObjectEntry, SegmentIdentity,
+    SegmentManifest, canonical_manifest_bytes, manifest_head, manifest_signing_bytes,
 };
 pub use printable::Printable;
 pub use record::{WORM_CHAIN_RECORD_VERSION, WormChainRecord};
 pub use seal::{SealedManifest, WormArchiver};
+pub use trusted::{KeyLimit, TrustedManifestKeys};
 pub use verified::VerifiedManifest;
+pub use verify::{
+    ArchiveVerifyReport, AuthenticatedArchive, EpochSpan, ExpectedPosition, ObjectProtectionReport,
+    OffsetGap, OffsetOverlap, OrphanClass, OrphanObject, PartitionVerifyReport, UnattestedManifest,
+    UnreadableObject, VerifyBreak, VerifyBreakKind, VerifyDepth, VerifyRequest, WORM_PROBE_BODY,
+    WORM_PROBE_NAME, authenticate_archive, verify_archive,
+};

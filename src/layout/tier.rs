@@ -1,6 +1,6 @@
 //! Names of a tier's directories and files.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 use uuid::Uuid;
 
@@ -42,6 +42,13 @@ pub struct PartitionDirName {
     pub topic_id: Uuid,
 }
 
+/// The name, in the one spelling that is written.
+impl fmt::Display for PartitionDirName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_partition_dir_name(f, &self.topic, self.partition, &self.topic_id)
+    }
+}
+
 /// Parses the name of a partition's directory in a tier.
 ///
 /// `None` unless it ends in a 22-character id and a partition index of digits alone, and begins
@@ -79,6 +86,19 @@ pub struct SegmentFileName<'a> {
     pub suffix: &'a str,
 }
 
+/// The name, in the one spelling that is written and parsed.
+impl fmt::Display for SegmentFileName<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            base_offset,
+            segment_id,
+            suffix,
+        } = self;
+        let id = kafka_text(segment_id);
+        write!(f, "{base_offset:0OFFSET_DIGITS$}-{id}{suffix}")
+    }
+}
+
 /// Parses the name of a segment's file in a tier.
 ///
 /// `None` unless it begins with 20 digits that are an offset, a `-` and a 22-character id.
@@ -114,13 +134,16 @@ pub fn check_local_dir_name(name: &str) -> Result<(), RemoteStorageError> {
 
 pub(super) fn push_partition_dir_name(name: &mut String, tp: &TopicIdPartition) {
     // Writing to a string cannot fail.
-    let _ = write!(
-        name,
-        "{}-{}-{}",
-        tp.topic,
-        tp.partition,
-        kafka_text(&tp.topic_id)
-    );
+    let _ = write_partition_dir_name(name, &tp.topic, tp.partition, &tp.topic_id);
+}
+
+fn write_partition_dir_name(
+    out: &mut impl fmt::Write,
+    topic: &str,
+    partition: i32,
+    topic_id: &Uuid,
+) -> fmt::Result {
+    write!(out, "{topic}-{partition}-{}", kafka_text(topic_id))
 }
 
 pub(super) fn push_segment_file_name(
@@ -128,12 +151,12 @@ pub(super) fn push_segment_file_name(
     metadata: &RemoteLogSegmentMetadata,
     suffix: &str,
 ) {
-    let _ = write!(
-        name,
-        "{:0OFFSET_DIGITS$}-{}{suffix}",
-        metadata.start_offset(),
-        kafka_text(&metadata.remote_log_segment_id().id)
-    );
+    let file = SegmentFileName {
+        base_offset: metadata.start_offset(),
+        segment_id: metadata.remote_log_segment_id().id,
+        suffix,
+    };
+    let _ = write!(name, "{file}");
 }
 
 #[cfg(test)]

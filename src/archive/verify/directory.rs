@@ -1,0 +1,329 @@
+//! One partition's directory: looked at, walked along, reported.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use futures::StreamExt as _;
+use futures::stream::FuturesOrdered;
+
+use super::Context;
+use super::attestation::Attestation;
+use super::bodies::{Look, explain, look_deep, reread};
+use super::finding::{Problem, VerifyBreakKind};
+use super::index::{Entry, Index};
+use super::listing::Listing;
+use super::local::Irregular;
+use super::report::{PartitionVerifyReport, UnattestedManifest, UnreadableObject};
+use super::request::VerifyDepth;
+use super::tally::Tally;
+use super::walk::{Stop, Walk};
+use crate::archive::MANIFEST_SUFFIX;
+use crate::archive::manifest::ObjectEntry;
+use crate::error::WormError;
+use crate::layout::PartitionDirName;
+
+/// How often a directory is listed again before something is reported that an archive in use can
+/// look like.
+const MORE_LISTINGS: usize = 2;
+
+/// How many manifests are read again at once, with their bodies.
+const MANIFESTS_IN_FLIGHT: usize = 4;
+
+/// A directory's report, and (when they are collected) the objects that a trusted key attests.
+#[derive(Debug, Default)]
+pub(super) struct Outcome {
+    pub(super) report: PartitionVerifyReport,
+    pub(super) objects: BTreeMap<String, ObjectEntry>,
+}
+
+/// A directory as it was found, with what persists of passing appearances.
+struct State {
+    listing: Listing,
+    index: Index,
+    walk: Walk,
+    /// Names that no manifest names, in every listing so far.
+    orphans: BTreeSet<String>,
+}
+
+/// Verifies one directory; `None` when it is none of those that were asked for.
+pub(super) async fn verify_directory(
+    context: &Context<'_>,
+    key: &str,
+    name: &PartitionDirName,
+) -> Result<Option<Outcome>, WormError> {
+    let listing = list(context, key).await?;
+    let mut state = State::read(context, name, listing, None).await;
+    let is_selected =
+        context.request.selects(&name.topic, name.partition) || state.index.is_selected;
+    if !is_selected {
+        return Ok(None);
+    }
+    for _ in 0..MORE_LISTINGS {
+        if !state.may_pass(context) {
+            break;
+        }
+        let fresh = list(context, key).await?;
+        if fresh.holds_the_same_as(&state.listing) && !state.has_vanished_manifest() {
+            break;
+        }
+        state = State::read(context, name, fresh, Some(state)).await;
+    }
+    Ok(Some(state.conclude(context).await))
+}
+
+/// Lists the directory, without what must not be followed.
+async fn list(context: &Context<'_>, directory: &str) -> Result<Listing, WormError> {
+    let mut listing = Listing::read(context.store, directory).await?;
+    let Some(root) = &context.local else {
+        return Ok(listing);
+    };
+    if listing.is_empty() {
+        return Ok(listing);
+    }
+    match root.irregular(directory).await? {
+        Irregular::All => listing.exclude_all(),
+        Irregular::Names(names) => {
+            for name in names {
+                // What is no text was not listed.
+                if let Some(name) = name.to_str() {
+                    listing.exclude(name);
+                }
+            }
+        }
+    }
+    Ok(listing)
+}
+
+impl State {
+    async fn read(
+        context: &Context<'_>,
+        name: &PartitionDirName,
+        mut listing: Listing,
+        older: Option<Self>,
+    ) -> Self {
+        let (older, orphans_before) = match older {
+            Some(older) => (Some((older.listing, older.index)), Some(older.orphans)),
+            None => (None, None),
+        };
+        let (older_listing, older_index) = older.unzip();
+        let known = older_listing.as_ref().zip(older_index);
+        let index = Index::read(context, name, &mut listing, known).await;
+        let walk = match index.rejected {
+            None => Walk::along(&index, &listing),
+            Some(_) => Walk::default(),
+        };
+        let orphans = listing.orphans();
+        let orphans = match orphans_before {
+            Some(before) => &before & &orphans,
+            None => orphans,
+        };
+        Self {
+            listing,
+            index,
+            walk,
+            orphans,
+        }
+    }
+
+    /// Whether an archive that is being written can look like this for a moment.
+    fn may_pass(&self, context: &Context<'_>) -> bool {
+        let stop_may_pass = match &self.walk.stop {
+            Some(Stop::Chain(problem)) => problem.kind.may_pass(),
+            // What is wrong with them is not known yet.
+            Some(Stop::Objects) => true,
+            None => false,
+        };
+        stop_may_pass
+            || self.has_vanished_manifest()
+            || !self.orphans.is_empty()
+            || self.misses_the_tip(context)
+    }
+
+    /// Whether something that was expected has not been listed.
+    fn misses_the_tip(&self, context: &Context<'_>) -> bool {
+        let mut tally = Tally::new(context.request, &self.listing, &self.index);
+        if tally.expects_nothing() {
+            return false;
+        }
+        for entry in self.walk.accepted(&self.index) {
+            tally.accept(entry, 0);
+        }
+        tally.tip_problem().is_some()
+    }
+
+    /// Whether a manifest was listed and could not be found.
+    fn has_vanished_manifest(&self) -> bool {
+        let rejected = self.index.rejected.as_ref();
+        rejected.is_some_and(|rejected| rejected.kind == VerifyBreakKind::Missing)
+    }
+
+    async fn conclude(self, context: &Context<'_>) -> Outcome {
+        let Self {
+            listing,
+            index,
+            walk,
+            orphans,
+        } = self;
+        let is_deep = context.request.depth == VerifyDepth::Deep;
+        let mut objects = BTreeMap::new();
+        let mut unreadable = UnreadableList::of(&index);
+        let mut tally = Tally::new(context.request, &listing, &index);
+        // The manifest, and what is wrong with it: known once its turn came.
+        let mut stopped: Option<(&Entry, Problem)> = None;
+
+        if is_deep {
+            let mut order = walk.order[..walk.accepted].iter();
+            let mut looks = FuturesOrdered::new();
+            loop {
+                while looks.len() < MANIFESTS_IN_FLIGHT
+                    && let Some(at) = order.next()
+                {
+                    let entry = &index.entries[*at as usize];
+                    looks.push_back(look_deep(context, &listing, entry));
+                }
+                let Some((entry, look)) = looks.next().await else {
+                    break;
+                };
+                let unread = look.unreadable.len() as u64;
+                unreadable.extend(&look);
+                if let Some(problem) = look.problem {
+                    stopped = Some((entry, problem));
+                    break;
+                }
+                if context.collects && entry.attestation == Attestation::Trusted {
+                    collect(&mut objects, look);
+                }
+                tally.accept(entry, unread);
+            }
+        } else {
+            for entry in walk.accepted(&index) {
+                tally.accept(entry, 0);
+            }
+        }
+        if stopped.is_none()
+            && let Some(entry) = walk.stopped_at(&index)
+        {
+            stopped = match &walk.stop {
+                Some(Stop::Chain(problem)) => Some((entry, problem.clone())),
+                Some(Stop::Objects) => {
+                    let accepted: BTreeSet<u32> =
+                        walk.accepted(&index).map(|entry| entry.row).collect();
+                    let look =
+                        explain(context, &listing, entry, |row| accepted.contains(&row)).await;
+                    unreadable.extend(&look);
+                    look.problem.map(|problem| (entry, problem))
+                }
+                None => None,
+            };
+        }
+        // A forged signature goes before whatever stopped the walk earlier.
+        let forged = walk.first_forged(&index);
+        let walked_break = forged.or(stopped).map(|(entry, problem)| {
+            let name = listing.row(entry.row).file_name(MANIFEST_SUFFIX);
+            problem.at(listing.key(&name), Some(entry.seq))
+        });
+        let first_break = index.rejected.clone().or(walked_break);
+
+        let unattested = name_signers(context, &listing, tally.unattested()).await;
+        let orphans = without_exempt(context, &listing, orphans);
+        let mut report = tally.finish(first_break, &orphans);
+        report.runs = walk.runs;
+        report.unattested = unattested;
+        report.unreadable_objects = unreadable.into_sorted();
+        report.ok = is_ok(&report);
+        if report.first_break.is_some() {
+            objects.clear();
+        }
+        Outcome { report, objects }
+    }
+}
+
+/// The report of a directory that must be there and is not.
+pub(super) fn absent(directory: &str) -> PartitionVerifyReport {
+    let problem = Problem::new(VerifyBreakKind::Tip, "the directory is not there");
+    PartitionVerifyReport {
+        partition_dir: directory.to_owned(),
+        first_break: Some(problem.at(directory.to_owned(), None)),
+        ..PartitionVerifyReport::default()
+    }
+}
+
+fn is_ok(report: &PartitionVerifyReport) -> bool {
+    report.first_break.is_none()
+        && report.unsigned_manifests == 0
+        && report.untrusted_manifests == 0
+        && report.orphan_objects.is_empty()
+        && report.unreadable_objects.is_empty()
+}
+
+fn collect(objects: &mut BTreeMap<String, ObjectEntry>, look: Look) {
+    let unread: BTreeSet<&str> = look
+        .unreadable
+        .iter()
+        .map(|object| object.key.as_str())
+        .collect();
+    let entries = look.manifest.into_iter().flat_map(|m| m.body.objects);
+    objects.extend(
+        entries
+            .filter(|object| !unread.contains(object.key.as_str()))
+            .map(|object| (object.key.clone(), object)),
+    );
+}
+
+/// Under which names the manifests of a sample are signed.
+async fn name_signers(
+    context: &Context<'_>,
+    listing: &Listing,
+    sample: &[&Entry],
+) -> Vec<UnattestedManifest> {
+    let mut named = Vec::with_capacity(sample.len());
+    for entry in sample {
+        let key_id = if entry.attestation == Attestation::Unsigned {
+            None
+        } else {
+            // Names can be long and of any number: they were not kept.
+            let manifest = reread(context, listing, entry).await.manifest;
+            let Some(signature) = manifest.and_then(|manifest| manifest.signature) else {
+                continue;
+            };
+            Some(signature.key_id)
+        };
+        let name = listing.row(entry.row).file_name(MANIFEST_SUFFIX);
+        named.push(UnattestedManifest {
+            manifest_key: listing.key(&name),
+            key_id,
+        });
+    }
+    named
+}
+
+/// Leaves out what was proven by other means.
+fn without_exempt(
+    context: &Context<'_>,
+    listing: &Listing,
+    mut orphans: BTreeSet<String>,
+) -> BTreeSet<String> {
+    orphans.retain(|name| !context.is_exempt(&listing.key(name), name));
+    orphans
+}
+
+/// What could not be read, each once.
+struct UnreadableList(BTreeMap<String, String>);
+
+impl UnreadableList {
+    fn of(index: &Index) -> Self {
+        Self(index.unreadable.clone())
+    }
+
+    fn extend(&mut self, look: &Look) {
+        for object in &look.unreadable {
+            self.0.insert(object.key.clone(), object.reason.clone());
+        }
+    }
+
+    fn into_sorted(self) -> Vec<UnreadableObject> {
+        let objects = self.0.into_iter();
+        objects
+            .map(|(key, reason)| UnreadableObject { key, reason })
+            .collect()
+    }
+}

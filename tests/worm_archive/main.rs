@@ -1,0 +1,12 @@
+//! Archives are sealed into memory, tampered with, and verified.
+
+mod archive;
+mod attested;
+mod hostile;
+mod in_use;
+mod leftovers;
+mod local;
+mod mutations;
+mod objects;
+mod store;
+mod tamper;
