@@ -4,7 +4,7 @@
 //! usual leader-epoch map, one epoch that begins with the segment, in place. Records lie in blocks
 //! of 64: a block is never moved, so a growing partition has no moment at which a million records
 //! are copied, and it is given back when the last segment in it is gone. The table of ids holds
-//! four bytes a record, because a record has its id itself.
+//! eight bytes a record, because a record has its id itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher as _, RandomState};
@@ -157,10 +157,23 @@ struct Block {
     slots: [Option<Slot>; BLOCK as usize],
 }
 
+/// An id in the table of ids: part of its hash, and where the record with the whole id lies.
+#[derive(Clone, Copy, Debug)]
+struct IdEntry {
+    hash: u32,
+    slot: SlotId,
+}
+
+/// The hash that the table goes by. It is made of what an entry keeps, so a table that grows need
+/// not look at the records.
+fn table_hash(hash: u32) -> u64 {
+    u64::from(hash) << 32 | u64::from(hash)
+}
+
 /// The arena, and the segments' ids.
 #[derive(Debug, Default)]
 pub(super) struct Slots {
-    by_id: HashTable<SlotId>,
+    by_id: HashTable<IdEntry>,
     // Ids come from outside, so the hash has a random key.
     hash: RandomState,
     blocks: Vec<Option<Box<Block>>>,
@@ -173,36 +186,40 @@ pub(super) struct Slots {
 impl Slots {
     /// The segment with this id.
     pub(super) fn find(&self, id: Uuid) -> Option<SlotId> {
-        let found = self
-            .by_id
-            .find(self.hash_of(id), |slot| self[*slot].id == id);
-        found.copied()
+        let hash = self.hash_of(id);
+        let found = self.by_id.find(table_hash(hash), |entry| {
+            entry.hash == hash && self[entry.slot].id == id
+        });
+        found.map(|entry| entry.slot)
     }
 
     /// Takes a segment in. Its id must not be there.
     pub(super) fn insert(&mut self, slot: Slot) -> SlotId {
         let hash = self.hash_of(slot.id);
         let slot = self.place(slot);
-        let rehash = hash_of_slot(&self.hash, &self.blocks);
-        self.by_id.insert_unique(hash, slot, rehash);
+        let entry = IdEntry { hash, slot };
+        self.by_id
+            .insert_unique(table_hash(hash), entry, |entry| table_hash(entry.hash));
         slot
     }
 
-    pub(super) fn remove(&mut self, id: SlotId) {
-        let hash = self.hash_of(self[id].id);
-        if let Ok(entry) = self.by_id.find_entry(hash, |slot| *slot == id) {
+    pub(super) fn remove(&mut self, slot: SlotId) {
+        let hash = table_hash(self.hash_of(self[slot].id));
+        if let Ok(entry) = self.by_id.find_entry(hash, |entry| entry.slot == slot) {
             entry.remove();
         }
-        self.free(id);
+        self.free(slot);
         // What a burst of segments needed is given back once most of them are gone.
         if self.by_id.len() < self.by_id.capacity() / 8 {
-            let rehash = hash_of_slot(&self.hash, &self.blocks);
-            self.by_id.shrink_to(self.by_id.len() * 2, rehash);
+            let twice = self.by_id.len() * 2;
+            self.by_id.shrink_to(twice, |entry| table_hash(entry.hash));
         }
     }
 
-    fn hash_of(&self, id: Uuid) -> u64 {
-        self.hash.hash_one(id.as_u128())
+    fn hash_of(&self, id: Uuid) -> u32 {
+        #[allow(clippy::cast_possible_truncation)] // half of the hash is enough
+        let hash = self.hash.hash_one(id.as_u128()) as u32;
+        hash
     }
 
     fn place(&mut self, slot: Slot) -> SlotId {
@@ -264,7 +281,10 @@ impl Index<SlotId> for Slots {
     type Output = Slot;
 
     fn index(&self, id: SlotId) -> &Slot {
-        slot_at(&self.blocks, id)
+        self.blocks[(id.0 / BLOCK) as usize]
+            .as_ref()
+            .and_then(|block| block.slots[(id.0 % BLOCK) as usize].as_ref())
+            .expect("a slot id in use")
     }
 }
 
@@ -275,17 +295,6 @@ impl IndexMut<SlotId> for Slots {
             .and_then(|block| block.slots[(id.0 % BLOCK) as usize].as_mut())
             .expect("a slot id in use")
     }
-}
-
-fn hash_of_slot(hash: &RandomState, blocks: &[Option<Box<Block>>]) -> impl Fn(&SlotId) -> u64 {
-    |slot| hash.hash_one(slot_at(blocks, *slot).id.as_u128())
-}
-
-fn slot_at(blocks: &[Option<Box<Block>>], id: SlotId) -> &Slot {
-    blocks[(id.0 / BLOCK) as usize]
-        .as_ref()
-        .and_then(|block| block.slots[(id.0 % BLOCK) as usize].as_ref())
-        .expect("a slot id in use")
 }
 
 #[cfg(test)]
