@@ -30,12 +30,14 @@ pub mod stack;
 pub mod sync_shim;
 
 pub use archive::{
-    ChainHead, ChainStamp, EpochId, HexBytes, MANIFEST_BODY_DOMAIN, MANIFEST_DOMAIN,
-    MANIFEST_FORMAT_VERSION, MANIFEST_SUFFIX, MAX_MANIFEST_BYTES, ManifestBody, ManifestSeq,
-    ManifestSignature, ObjectEntry, SealedManifest, SegmentIdentity, SegmentManifest, Sha256Digest,
-    TrustedManifestKeys, WORM_CHAIN_RECORD_VERSION, WormArchiver, WormChainRecord, WormConfig,
+    ArchiveVerifyReport, AuthenticatedArchive, ChainHead, ChainStamp, EpochId, EpochSpan, HexBytes,
+    MANIFEST_BODY_DOMAIN, MANIFEST_DOMAIN, MANIFEST_FORMAT_VERSION, MANIFEST_SUFFIX,
+    MAX_MANIFEST_BYTES, ManifestBody, ManifestSeq, ManifestSignature, ObjectEntry,
+    ObjectProtectionReport, OffsetGap, PartitionVerifyReport, SealedManifest, SegmentIdentity,
+    SegmentManifest, Sha256Digest, TrustedManifestKeys, VerifyBreak, VerifyDepth, VerifyRequest,
+    WORM_CHAIN_RECORD_VERSION, WormArchiver, WormChainRecord, WormConfig, authenticate_archive,
     canonical_manifest_bytes, manifest_head, manifest_signing_bytes, next_chain_stamp,
-    verify_manifest_signature,
+    verify_archive, verify_manifest_signature,
 };
 #[cfg(feature = "azure")]
 pub use backends::AzureConfig;

@@ -4,19 +4,27 @@
 
 #[allow(unused_imports)]
 use krabka_remote_storage::{
-    AbortedTxnIndexEntry, BytePosition, CopySegment, CustomMetadata, DeleteSegment, ErrorKind,
-    FetchIndex, FetchSegment, IndexType, InmemoryRemoteLogMetadataManager, LOG_FILE_SUFFIX,
-    LeaderEpoch, LocalTieredStorage, LogOffset, LogSegmentData, OffsetIndexEntry, OpService,
-    PartitionDirName, PartitionDump, RelativeOffset, RemoteLogMetadataManager,
+    AbortedTxnIndexEntry, ArchiveVerifyReport, AuthenticatedArchive, BytePosition, ChainHead,
+    ChainStamp, CopySegment, CustomMetadata, DeleteSegment, EpochId, EpochSpan, ErrorKind,
+    FetchIndex, FetchSegment, HexBytes, IndexType, InmemoryRemoteLogMetadataManager,
+    LOG_FILE_SUFFIX, LeaderEpoch, LocalTieredStorage, LogOffset, LogSegmentData,
+    MANIFEST_BODY_DOMAIN, MANIFEST_DOMAIN, MANIFEST_FORMAT_VERSION, MANIFEST_SUFFIX,
+    MAX_MANIFEST_BYTES, ManifestBody, ManifestSeq, ManifestSignature, ObjectEntry,
+    ObjectProtectionReport, OffsetGap, OffsetIndexEntry, OpService, PartitionDirName,
+    PartitionDump, PartitionVerifyReport, RelativeOffset, RemoteLogMetadataManager,
     RemoteLogMetadataStore, RemoteLogSegmentDetails, RemoteLogSegmentId, RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate, RemoteLogSegmentState, RemotePartitionDeleteMetadata,
     RemotePartitionDeleteState, RemoteStorageError, RemoteStorageManager, RlmmCacheDump,
-    S3RemoteStorage, SegmentFileName, StorageOp, TimeIndexEntry, TimestampMs, TopicIdPartition,
-    WormError, backends, corrupt_log, decode_kafka_uuid, dump, end_position_for,
-    first_batch_at_or_after, first_record_at_or_after_timestamp, index, kafka_uuid,
-    parse_offset_index, parse_partition_dir_name, parse_segment_file_name, parse_time_index,
-    parse_txn_index, partition_dir_name, position_for_relative_offset,
-    relative_offset_floor_for_timestamp, segment_file_name, sync_shim, txn_overlaps,
+    S3RemoteStorage, SealedManifest, SegmentFileName, SegmentIdentity, SegmentManifest,
+    Sha256Digest, StorageOp, TimeIndexEntry, TimestampMs, TopicIdPartition, TrustedManifestKeys,
+    VerifyBreak, VerifyDepth, VerifyRequest, WORM_CHAIN_RECORD_VERSION, WormArchiver,
+    WormChainRecord, WormConfig, WormError, authenticate_archive, backends,
+    canonical_manifest_bytes, corrupt_log, decode_kafka_uuid, dump, end_position_for,
+    first_batch_at_or_after, first_record_at_or_after_timestamp, index, kafka_uuid, manifest_head,
+    manifest_signing_bytes, next_chain_stamp, parse_offset_index, parse_partition_dir_name,
+    parse_segment_file_name, parse_time_index, parse_txn_index, partition_dir_name,
+    position_for_relative_offset, relative_offset_floor_for_timestamp, segment_file_name,
+    sync_shim, txn_overlaps, verify_archive, verify_manifest_signature,
 };
 
 #[test]
