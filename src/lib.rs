@@ -53,9 +53,12 @@ pub use index::{
     first_record_at_or_after_timestamp, parse_offset_index, parse_time_index, parse_txn_index,
     position_for_relative_offset, relative_offset_floor_for_timestamp, txn_overlaps,
 };
+pub use layers::{
+    DEFAULT_INDEX_CACHE_TOTAL_SIZE_BYTES, IndexCacheOutcome, IndexCacheStats, RemoteIndexCache,
+};
 pub use layout::{
-    PartitionDirName, SegmentFileName, decode_kafka_uuid, kafka_uuid, parse_partition_dir_name,
-    parse_segment_file_name, partition_dir_name, segment_file_name,
+    PartitionDirName, REMOTE_INDEX_CACHE_DIR, SegmentFileName, decode_kafka_uuid, kafka_uuid,
+    parse_partition_dir_name, parse_segment_file_name, partition_dir_name, segment_file_name,
 };
 pub use metadata::dump::{self, PartitionDump, RlmmCacheDump};
 pub use metadata::{InmemoryRemoteLogMetadataManager, RemoteLogMetadataStore};

@@ -8,6 +8,9 @@
 //!                └ delete       trace ▸ metrics ▸ deleter           ┘
 //! ```
 //!
+//! [`index_cache`](RemoteStorageBuilder::index_cache) puts a cache directly above the fetcher of
+//! indexes, and above the deleter, whose segments it forgets.
+//!
 //! [`write_only`](RemoteStorageBuilder::write_only) puts a refusal in the place of the fetcher,
 //! [`refuse_deletes`](RemoteStorageBuilder::refuse_deletes) in that of the deleter.
 
@@ -28,8 +31,9 @@ use crate::backends::{
 };
 use crate::error::RemoteStorageError;
 use crate::layers::{
-    DeadlineLayer, MetricsLayer, PermitsLayer, RefuseDeletes, RefuseReads, RetryLayer, RetryPolicy,
-    TimeoutLayer, TraceLayer,
+    DeadlineLayer, IndexCacheLayer, IndexHandle, MetricsLayer, OpenIndex, PermitsLayer,
+    RefuseDeletes, RefuseReads, RemoteIndexCache, RetryLayer, RetryPolicy, TimeoutLayer,
+    TraceLayer,
 };
 use crate::layout::{KeyPrefix, segment_key};
 use crate::model::{CopyReceipt, LOG_FILE_SUFFIX, RemoteLogSegmentMetadata};
@@ -55,6 +59,7 @@ struct Tier {
     copy: OpStack<CopySegment>,
     fetch: OpStack<FetchSegment>,
     fetch_index: OpStack<FetchIndex>,
+    open_index: OpStack<OpenIndex>,
     delete: OpStack<DeleteSegment>,
     store: StoreRequests,
     prefix: KeyPrefix,
@@ -87,6 +92,7 @@ impl RemoteStorage {
             client,
             prefix: KeyPrefix::default(),
             limits: RequestLimits::default(),
+            index_cache: RemoteIndexCache::disabled(),
             write_only: false,
             refuse_deletes: false,
         }
@@ -129,6 +135,20 @@ impl RemoteStorage {
     /// not there; a segment without aborted transactions has no transaction index.
     pub async fn fetch_index(&self, op: FetchIndex) -> Result<Bytes, RemoteStorageError> {
         let stack = self.tier.fetch_index.clone();
+        self.tier.lifecycle.run(op, |op| stack.oneshot(op)).await
+    }
+
+    /// Finds one index of a segment, to search it: in the cache, or else by fetching it.
+    ///
+    /// A transaction index that is not there is an empty one. Without an
+    /// [`index_cache`](RemoteStorageBuilder::index_cache) each call fetches.
+    ///
+    /// # Errors
+    ///
+    /// [`SegmentNotFound`](RemoteStorageError::SegmentNotFound) when the segment or this index is
+    /// not there, [`Corrupt`](RemoteStorageError::Corrupt) when it fails Kafka's sanity check.
+    pub async fn open_index(&self, op: OpenIndex) -> Result<IndexHandle, RemoteStorageError> {
+        let stack = self.tier.open_index.clone();
         self.tier.lifecycle.run(op, |op| stack.oneshot(op)).await
     }
 
@@ -179,6 +199,7 @@ pub struct RemoteStorageBuilder {
     client: Arc<dyn StoreClient>,
     prefix: KeyPrefix,
     limits: RequestLimits,
+    index_cache: RemoteIndexCache,
     write_only: bool,
     refuse_deletes: bool,
 }
@@ -195,6 +216,16 @@ impl RemoteStorageBuilder {
     #[must_use]
     pub fn limits(mut self, limits: RequestLimits) -> Self {
         self.limits = limits;
+        self
+    }
+
+    /// Answers indexes from this cache. Keep a clone to size it and to look at it.
+    ///
+    /// An index that the cache loads is checked first, as Kafka does, and is
+    /// [`Corrupt`](RemoteStorageError::Corrupt) if it fails.
+    #[must_use]
+    pub fn index_cache(mut self, cache: RemoteIndexCache) -> Self {
+        self.index_cache = cache;
         self
     }
 
@@ -218,6 +249,7 @@ impl RemoteStorageBuilder {
             client,
             prefix,
             limits,
+            index_cache,
             write_only,
             refuse_deletes,
         } = self;
@@ -261,16 +293,27 @@ impl RemoteStorageBuilder {
             .layer(DeadlineLayer::new(limits.copy_deadline))
             .service(copier);
 
-        let (fetch, fetch_index) = if write_only {
+        // Inside a refusal, so that nothing is read, and directly above what it may stand in for.
+        let cached = observed
+            .clone()
+            .layer(IndexCacheLayer::new(index_cache.clone()));
+        let (fetch, fetch_index, open_index) = if write_only {
+            let refused = observed.clone().service(RefuseReads::new());
             (
-                OpStack::new(observed.clone().service(RefuseReads::new())),
-                OpStack::new(observed.clone().service(RefuseReads::new())),
+                OpStack::new(refused.clone()),
+                OpStack::new(refused.clone()),
+                OpStack::new(refused),
             )
         } else {
             let fetcher = Fetcher::new(store.clone(), prefix.clone());
             (
                 OpStack::new(observed.clone().service(fetcher.clone())),
-                OpStack::new(observed.clone().service(fetcher)),
+                if index_cache.is_enabled() {
+                    OpStack::new(cached.clone().service(fetcher.clone()))
+                } else {
+                    OpStack::new(observed.clone().service(fetcher.clone()))
+                },
+                OpStack::new(cached.clone().service(fetcher)),
             )
         };
         let delete = if refuse_deletes {
@@ -281,13 +324,14 @@ impl RemoteStorageBuilder {
             };
             OpStack::new(observed.service(RefuseDeletes::new(log_key)))
         } else {
-            OpStack::new(observed.service(Deleter::new(store.clone(), prefix.clone())))
+            OpStack::new(cached.service(Deleter::new(store.clone(), prefix.clone())))
         };
         RemoteStorage {
             tier: Arc::new(Tier {
                 copy: OpStack::new(copy),
                 fetch,
                 fetch_index,
+                open_index,
                 delete,
                 store,
                 prefix,

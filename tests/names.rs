@@ -5,29 +5,32 @@
 #[allow(unused_imports)]
 use krabka_remote_storage::{
     AbortedTxnIndexEntry, ArchiveVerifyReport, AuthenticatedArchive, BytePosition, ChainHead,
-    ChainStamp, CopySegment, CustomMetadata, DeleteSegment, EpochId, EpochSpan, ErrorKind,
-    FetchIndex, FetchSegment, HexBytes, IndexType, InmemoryRemoteLogMetadataManager,
-    LOG_FILE_SUFFIX, LeaderEpoch, LocalTieredStorage, LogOffset, LogSegmentData,
-    MANIFEST_BODY_DOMAIN, MANIFEST_DOMAIN, MANIFEST_FORMAT_VERSION, MANIFEST_SUFFIX,
-    MAX_MANIFEST_BYTES, ManifestBody, ManifestSeq, ManifestSignature, ObjectEntry,
-    ObjectProtectionReport, OffsetGap, OffsetIndexEntry, OpService, PartitionDirName,
-    PartitionDump, PartitionVerifyReport, RelativeOffset, RemoteLogMetadataManager,
-    RemoteLogMetadataStore, RemoteLogSegmentDetails, RemoteLogSegmentId, RemoteLogSegmentMetadata,
+    ChainStamp, CopySegment, CustomMetadata, DEFAULT_INDEX_CACHE_TOTAL_SIZE_BYTES, DeleteSegment,
+    EpochId, EpochSpan, ErrorKind, FetchIndex, FetchSegment, HexBytes, IndexCacheOutcome,
+    IndexCacheStats, IndexType, InmemoryRemoteLogMetadataManager, LOG_FILE_SUFFIX, LeaderEpoch,
+    LocalTieredStorage, LogOffset, LogSegmentData, MANIFEST_BODY_DOMAIN, MANIFEST_DOMAIN,
+    MANIFEST_FORMAT_VERSION, MANIFEST_SUFFIX, MAX_MANIFEST_BYTES, ManifestBody, ManifestSeq,
+    ManifestSignature, ObjectEntry, ObjectProtectionReport, OffsetGap, OffsetIndexEntry, OpService,
+    PartitionDirName, PartitionDump, PartitionVerifyReport, REMOTE_INDEX_CACHE_DIR, RelativeOffset,
+    RemoteIndexCache, RemoteLogMetadataManager, RemoteLogMetadataStore, RemoteLogReader,
+    RemoteLogSegmentDetails, RemoteLogSegmentId, RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate, RemoteLogSegmentState, RemotePartitionDeleteMetadata,
-    RemotePartitionDeleteState, RemoteStorageError, RemoteStorageManager, RlmmCacheDump,
-    S3RemoteStorage, SealedManifest, SegmentFileName, SegmentIdentity, SegmentManifest,
-    Sha256Digest, StorageOp, TimeIndexEntry, TimestampMs, TopicIdPartition, TrustedManifestKeys,
-    VerifyBreak, VerifyDepth, VerifyRequest, WORM_CHAIN_RECORD_VERSION, WormArchiver,
-    WormChainRecord, WormConfig, WormError, authenticate_archive, backends,
-    canonical_manifest_bytes, corrupt_log, decode_kafka_uuid, dump, end_position_for,
-    first_batch_at_or_after, first_record_at_or_after_timestamp, index, kafka_uuid, manifest_head,
-    manifest_signing_bytes, next_chain_stamp, parse_offset_index, parse_partition_dir_name,
-    parse_segment_file_name, parse_time_index, parse_txn_index, partition_dir_name,
-    position_for_relative_offset, relative_offset_floor_for_timestamp, segment_file_name,
-    sync_shim, txn_overlaps, verify_archive, verify_manifest_signature,
+    RemotePartitionDeleteState, RemoteStorage, RemoteStorageBuilder, RemoteStorageError,
+    RemoteStorageManager, RlmmCacheDump, S3RemoteStorage, SealedManifest, SegmentFileName,
+    SegmentIdentity, SegmentManifest, Sha256Digest, StorageOp, TimeIndexEntry, TimestampMs,
+    TopicIdPartition, TrustedManifestKeys, VerifyBreak, VerifyDepth, VerifyRequest,
+    WORM_CHAIN_RECORD_VERSION, WormArchiver, WormChainRecord, WormConfig, WormError,
+    authenticate_archive, backends, canonical_manifest_bytes, corrupt_log, decode_kafka_uuid, dump,
+    end_position_for, first_batch_at_or_after, first_record_at_or_after_timestamp, index,
+    kafka_uuid, manifest_head, manifest_signing_bytes, next_chain_stamp, parse_offset_index,
+    parse_partition_dir_name, parse_segment_file_name, parse_time_index, parse_txn_index,
+    partition_dir_name, position_for_relative_offset, relative_offset_floor_for_timestamp,
+    segment_file_name, sync_shim, txn_overlaps, verify_archive, verify_manifest_signature,
 };
 
 #[test]
 fn the_promised_constants_have_their_values() {
     assert_eq!(LOG_FILE_SUFFIX, ".log");
+    assert_eq!(DEFAULT_INDEX_CACHE_TOTAL_SIZE_BYTES, 1_073_741_824);
+    assert_eq!(REMOTE_INDEX_CACHE_DIR, "remote-log-index-cache");
 }

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use krabka_remote_storage::backends::{ObjectStoreClient, RequestLimits, StoreHandles};
+use krabka_remote_storage::layers::{IndexCacheConfig, OpenIndex};
 use krabka_remote_storage::{
-    CopySegment, DeleteSegment, ErrorKind, FetchIndex, FetchSegment, IndexType, RemoteStorage,
-    RemoteStorageBuilder, RemoteStorageError, WormError,
+    CopySegment, DeleteSegment, ErrorKind, FetchIndex, FetchSegment, IndexCacheOutcome, IndexType,
+    RemoteStorage, RemoteStorageBuilder, RemoteStorageError, WormError,
 };
 use tokio::time::Instant;
 
@@ -274,4 +275,83 @@ async fn a_handle_that_nobody_uses_closes_at_once() {
     copy(&storage).await.unwrap();
     let report = storage.close(Duration::from_hours(1)).await;
     assert!(report.cut_off.is_empty());
+}
+
+/// A segment whose index a cache takes: whole entries, none below the segment's start.
+async fn copy_with_index(storage: &RemoteStorage, id: u128) {
+    let dir = tempfile::tempdir().unwrap();
+    let data = files(dir.path(), b"0123456789");
+    std::fs::write(dir.path().join("0.index"), INDEX).unwrap();
+    let copy = CopySegment::new(metadata(id, 0, 10), data);
+    storage.copy(copy).await.unwrap();
+}
+
+/// (5, 100) and (9, 200).
+const INDEX: [u8; 16] = [0, 0, 0, 5, 0, 0, 0, 100, 0, 0, 0, 9, 0, 0, 0, 200];
+
+#[tokio::test]
+async fn the_index_cache_is_above_the_fetcher_and_below_a_refusal() {
+    for write_only in [false, true] {
+        let store = TestStore::new();
+        let cache = IndexCacheConfig::memory().open().unwrap();
+        let mut builder = builder(&store).index_cache(cache.clone());
+        if write_only {
+            builder = builder.write_only();
+        }
+        let storage = builder.build();
+        copy_with_index(&storage, 0x1e).await;
+        store.forget_requests();
+        for _ in 0..3 {
+            let fetched = storage.fetch_index(index()).await;
+            let opened = storage.open_index(open(IndexType::Offset)).await;
+            if write_only {
+                assert_eq!(fetched.unwrap_err().kind(), ErrorKind::Refused);
+                assert_eq!(opened.unwrap_err().kind(), ErrorKind::Refused);
+            } else {
+                assert_eq!(fetched.unwrap(), INDEX.as_slice());
+                assert_eq!(opened.unwrap().lookup(7).await.unwrap().position, 100);
+            }
+        }
+        assert_eq!(store.requests().len(), usize::from(!write_only));
+        let stats = cache.stats();
+        let expected = if write_only { (0, 0) } else { (5, 1) };
+        assert_eq!((stats.hits, stats.misses), expected);
+    }
+}
+
+fn open(index: IndexType) -> OpenIndex {
+    OpenIndex::new(metadata(0x1e, 0, 10), index)
+}
+
+#[tokio::test]
+async fn without_an_index_cache_each_call_is_a_request() {
+    let store = TestStore::new();
+    let storage = builder(&store).build();
+    copy_with_index(&storage, 0x1e).await;
+    store.forget_requests();
+    for _ in 0..2 {
+        assert_eq!(
+            storage.fetch_index(index()).await.unwrap(),
+            INDEX.as_slice()
+        );
+        let opened = storage.open_index(open(IndexType::Offset)).await.unwrap();
+        assert_eq!(opened.outcome(), IndexCacheOutcome::Disabled);
+        assert_eq!(opened.lookup(9).await.unwrap().position, 200);
+    }
+    assert_eq!(store.count("get"), 4);
+}
+
+#[tokio::test]
+async fn a_deleted_segment_is_gone_from_the_index_cache_too() {
+    let store = TestStore::new();
+    let cache = IndexCacheConfig::memory().open().unwrap();
+    let storage = builder(&store).index_cache(cache.clone()).build();
+    copy_with_index(&storage, 0x1e).await;
+    storage.fetch_index(index()).await.unwrap();
+    assert_eq!(cache.stats().entries, 1);
+    storage.delete(delete()).await.unwrap();
+    assert_eq!(cache.stats().entries, 0);
+    let error = storage.fetch_index(index()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound);
+    assert_eq!(cache.stats().entries, 0);
 }

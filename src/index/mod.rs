@@ -35,8 +35,8 @@ pub use control::{ControlRecordType, EndTransactionMarker};
 pub use corrupt::corrupt_log;
 pub use header::{BatchHeader, TimestampType};
 pub use offset::{
-    OffsetIndex, OffsetIndexEntry, OffsetPosition, parse_offset_index,
-    position_for_relative_offset, search_offset_index,
+    OffsetIndex, OffsetIndexEntry, OffsetPosition, lookup_offset, lookup_upper_bound_offset,
+    parse_offset_index, position_for_relative_offset, search_offset_index,
 };
 pub use producer_snapshot::{ProducerSnapshot, ProducerSnapshotEntry};
 pub use record::{Header, Headers, Record, RecordBatch, Records, RecordsIter};
@@ -45,7 +45,7 @@ pub use scan::{
     first_record_at_or_after_timestamp_within,
 };
 pub use time::{
-    TimeIndex, TimeIndexEntry, TimestampOffset, parse_time_index,
+    TimeIndex, TimeIndexEntry, TimestampOffset, lookup_scan_start, parse_time_index,
     relative_offset_floor_for_timestamp, search_time_index,
 };
 pub use txn::{

@@ -90,6 +90,58 @@ pub fn search_offset_index<E>(
     after.checked_sub(1).map(entry).transpose()
 }
 
+/// [`OffsetIndex::lookup`] in an index of `count` entries that are read one at a time, from a file
+/// for example: some 20 of them whatever the count.
+///
+/// # Errors
+///
+/// The first error of `entry`.
+pub fn lookup_offset<E>(
+    base_offset: LogOffset,
+    count: usize,
+    offset: LogOffset,
+    entry: impl FnMut(usize) -> Result<OffsetIndexEntry, E>,
+) -> Result<OffsetPosition, E> {
+    let floor = match relative(base_offset, offset) {
+        Some(relative_offset) => search_offset_index(count, relative_offset, entry)?,
+        None => None,
+    };
+    Ok(floor.map_or(
+        OffsetPosition {
+            offset: base_offset,
+            position: 0,
+        },
+        |entry| OffsetPosition {
+            offset: absolute(base_offset, entry.relative_offset.get()),
+            position: entry.position.get(),
+        },
+    ))
+}
+
+/// [`OffsetIndex::fetch_upper_bound_offset`] in an index of `count` entries that are read one at a
+/// time. `fetched` is the position and the size of what was fetched, in bytes.
+///
+/// # Errors
+///
+/// The first error of `entry`.
+pub fn lookup_upper_bound_offset<E>(
+    base_offset: LogOffset,
+    count: usize,
+    fetched: (BytePosition, usize),
+    mut entry: impl FnMut(usize) -> Result<OffsetIndexEntry, E>,
+) -> Result<Option<LogOffset>, E> {
+    let (position, size) = fetched;
+    let end = u64::from(position).saturating_add(size.try_into().unwrap_or(u64::MAX));
+    let before = partition_point(count, |index| {
+        entry(index).map(|entry| is_written(index, entry) && u64::from(entry.position.get()) < end)
+    })?;
+    if before == count {
+        return Ok(None);
+    }
+    let bound = entry(before)?;
+    Ok(is_written(before, bound).then(|| absolute(base_offset, bound.relative_offset.get())))
+}
+
 /// An offset index to search without parsing it first.
 ///
 /// A search reads some 20 entries, whatever the size, and allocates nothing. It trusts that the
@@ -111,17 +163,9 @@ impl<'a> OffsetIndex<'a> {
     /// segment (Kafka's `lookup`).
     pub fn lookup(&self, offset: LogOffset) -> OffsetPosition {
         let entries = self.entries();
-        let floor = relative(self.base_offset, offset).and_then(|relative_offset| {
-            let Ok(floor) = search_offset_index(entries.len(), relative_offset, in_memory(entries));
-            floor
-        });
-        floor.map_or(
-            OffsetPosition {
-                offset: self.base_offset,
-                position: 0,
-            },
-            |entry| self.absolute(entry),
-        )
+        let Ok(position) =
+            lookup_offset(self.base_offset, entries.len(), offset, in_memory(entries));
+        position
     }
 
     /// The first entry at or above `offset`. The batch that holds the offset begins where that
@@ -150,15 +194,13 @@ impl<'a> OffsetIndex<'a> {
         fetch_size: usize,
     ) -> Option<LogOffset> {
         let entries = self.entries();
-        let end = u64::from(position).saturating_add(fetch_size.try_into().unwrap_or(u64::MAX));
-        let Ok(before) = partition_point(entries.len(), |index| {
-            let entry = entries[index];
-            Ok::<_, Infallible>(is_written(index, entry) && u64::from(entry.position.get()) < end)
-        });
-        entries
-            .get(before)
-            .filter(|&&entry| is_written(before, entry))
-            .map(|&entry| self.absolute(entry).offset)
+        let Ok(bound) = lookup_upper_bound_offset(
+            self.base_offset,
+            entries.len(),
+            (position, fetch_size),
+            in_memory(entries),
+        );
+        bound
     }
 
     /// Kafka's check of a file before it is used.
@@ -187,13 +229,6 @@ impl<'a> OffsetIndex<'a> {
 
     fn entries(&self) -> &'a [OffsetIndexEntry] {
         whole_entries(self.bytes)
-    }
-
-    fn absolute(&self, entry: OffsetIndexEntry) -> OffsetPosition {
-        OffsetPosition {
-            offset: absolute(self.base_offset, entry.relative_offset.get()),
-            position: entry.position.get(),
-        }
     }
 }
 

@@ -92,6 +92,21 @@ pub fn search_time_index<E>(
     last_where(count, entry, |reached| reached < timestamp)
 }
 
+/// [`TimeIndex::scan_start`] in an index of `count` entries that are read one at a time, from a
+/// file for example: some 20 of them whatever the count.
+///
+/// # Errors
+///
+/// The first error of `entry`.
+pub fn lookup_scan_start<E>(
+    base_offset: LogOffset,
+    count: usize,
+    timestamp: TimestampMs,
+    entry: impl FnMut(usize) -> Result<TimeIndexEntry, E>,
+) -> Result<TimestampOffset, E> {
+    search_time_index(count, timestamp, entry).map(|found| reached_at(base_offset, found))
+}
+
 /// A time index to search without parsing it first.
 ///
 /// A search reads some 20 entries, whatever the size, and allocates nothing. It trusts that the
@@ -163,21 +178,25 @@ impl<'a> TimeIndex<'a> {
             |index| Ok::<_, Infallible>(entries[index]),
             holds,
         );
-        found.map_or(
-            TimestampOffset {
-                timestamp: -1,
-                offset: self.base_offset,
-            },
-            |entry| TimestampOffset {
-                timestamp: entry.timestamp.get(),
-                offset: absolute(self.base_offset, entry.relative_offset.get()),
-            },
-        )
+        reached_at(self.base_offset, found)
     }
 
     fn entries(&self) -> &'a [TimeIndexEntry] {
         whole_entries(self.bytes)
     }
+}
+
+fn reached_at(base_offset: LogOffset, entry: Option<TimeIndexEntry>) -> TimestampOffset {
+    entry.map_or(
+        TimestampOffset {
+            timestamp: -1,
+            offset: base_offset,
+        },
+        |entry| TimestampOffset {
+            timestamp: entry.timestamp.get(),
+            offset: absolute(base_offset, entry.relative_offset.get()),
+        },
+    )
 }
 
 /// The last of the leading entries whose timestamps satisfy `holds`.

@@ -19,6 +19,12 @@
 //! | `krabka_remote_storage_request_attempts` | histogram | `request`, `outcome` | count | Attempts that a store request took until it was answered for good; not recorded for a request whose caller gave up |
 //! | `krabka_remote_storage_permit_wait_seconds` | histogram | `direction` | seconds | How long attempts waited for a permit, also those that gave up waiting |
 //! | `krabka_remote_storage_requests_in_flight` | gauge | `direction` | count | Store requests that hold a permit |
+//! | `krabka_remote_storage_index_cache_hits_total` | counter | `index` | count | Indexes that were asked for and needed no load of their own |
+//! | `krabka_remote_storage_index_cache_misses_total` | counter | `index` | count | Loads of indexes that were begun |
+//! | `krabka_remote_storage_index_cache_evictions_total` | counter | `index` | count | Cached indexes that made room for others, or that nobody asked for any more |
+//! | `krabka_remote_storage_index_cache_disk_errors_total` | counter | | count | Indexes that could not be written to the cache's directory, or not be read back |
+//! | `krabka_remote_storage_index_cache_entries` | gauge | | count | Indexes in the cache; of a process with several caches, in the one that changed last |
+//! | `krabka_remote_storage_index_cache_bytes` | gauge | | bytes | Size of the indexes in the cache, likewise |
 //!
 //! | Label | Values |
 //! |---|---|
@@ -26,6 +32,7 @@
 //! | `request` | `get`, `head`, `put`, `create`, `start_upload`, `put_part`, `complete_upload`, `abort_upload`, `delete`, `list` |
 //! | `outcome` | `ok`, `cancelled`, or the failure's [`ErrorKind`](crate::ErrorKind): `io`, `not_found`, `invalid`, `conflict`, `refused`, `unavailable`, `rejected`, `timed_out`, `outcome_unknown`, `corrupt`, `not_ready` |
 //! | `direction` | `read`, `write` |
+//! | `index` | `offset`, `timestamp`, `transaction` |
 //!
 //! # The age of the oldest copy
 //!
@@ -49,7 +56,9 @@ use tower::{Layer, Service};
 
 pub use keys::describe_metrics;
 pub(in crate::layers) use keys::{
-    Direction, permit_wait, refused, request_attempts, requests_in_flight,
+    Direction, index_cache_bytes, index_cache_disk_errors, index_cache_entries,
+    index_cache_evictions, index_cache_hits, index_cache_misses, permit_wait, refused,
+    request_attempts, requests_in_flight,
 };
 
 use super::outcome::Outcome;

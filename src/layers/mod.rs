@@ -6,14 +6,16 @@
 //! ```text
 //! segment operations   trace ▸ metrics ▸ deadline ▸ copier
 //!                      trace ▸ metrics ▸ fetcher, or RefuseReads
+//!                      trace ▸ metrics ▸ index cache ▸ fetcher, or RefuseReads
 //!                      trace ▸ metrics ▸ deleter, or RefuseDeletes
 //! store requests       retry ▸ trace ▸ metrics ▸ timeout ▸ permits ▸ store
 //! ```
 //!
-//! A dropped call is a cancelled call, through every layer: nothing is spawned here, and a guard
-//! gives back whatever the call held.
+//! A dropped call is a cancelled call, through every layer: nothing is spawned here but the loads of
+//! the index cache, and a guard gives back whatever the call held.
 
 pub mod deadline;
+pub mod index_cache;
 pub mod metrics;
 mod outcome;
 pub mod permits;
@@ -26,6 +28,10 @@ pub mod trace;
 mod samples;
 
 pub use deadline::{Deadline, DeadlineLayer};
+pub use index_cache::{
+    DEFAULT_INDEX_CACHE_TOTAL_SIZE_BYTES, IndexCache, IndexCacheConfig, IndexCacheLayer,
+    IndexCacheOutcome, IndexCacheStats, IndexHandle, OpenIndex, RemoteIndexCache,
+};
 pub use metrics::{CopiesInFlight, Metrics, MetricsLayer, describe_metrics};
 pub use permits::{Permits, PermitsLayer};
 pub use refuse::{RefuseDeletes, RefuseReads};

@@ -20,6 +20,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tower::Service;
 
+use super::index_cache::{IndexHandle, OpenIndex};
 use super::metrics::refused;
 use crate::error::{RemoteStorageError, WormError};
 use crate::model::RemoteLogSegmentMetadata;
@@ -109,6 +110,20 @@ impl Service<FetchIndex> for RefuseReads {
     }
 
     fn call(&mut self, op: FetchIndex) -> Self::Future {
+        self.warnings.refuse(&op, WormError::ReadRefused)
+    }
+}
+
+impl Service<OpenIndex> for RefuseReads {
+    type Response = IndexHandle;
+    type Error = RemoteStorageError;
+    type Future = Refusal<OpenIndex>;
+
+    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, op: OpenIndex) -> Self::Future {
         self.warnings.refuse(&op, WormError::ReadRefused)
     }
 }

@@ -13,12 +13,16 @@
 //! Ids and topics may hold `-`, so a directory name is parsed by fixed width from the right and a
 //! file name by fixed width from the left. A parser answers `None` for what no writer makes and
 //! never panics. [`LogFileName`] and [`LogDirName`] are about a broker's own log directories, which a
-//! copy reads.
+//! copy reads; [`IndexCacheFileName`] is about what a cache of indexes keeps there.
 
+mod index_cache;
 mod keys;
 mod log_dir;
 mod tier;
 
+pub use index_cache::{
+    IndexCacheFileName, REMOTE_INDEX_CACHE_DIR, index_cache_file_name, parse_index_cache_file_name,
+};
 pub use keys::{KeyPrefix, partition_dir_key, segment_key};
 pub use log_dir::{
     LEADER_EPOCH_CHECKPOINT_FILE, LogDirName, LogDirState, LogFileName, PARTITION_METADATA_FILE,

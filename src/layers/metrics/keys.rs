@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, Unit};
 
 use crate::layers::outcome::Outcome;
-use crate::model::OpKind;
+use crate::model::{IndexType, OpKind};
 use crate::ops::StorageOp;
 
 const OPERATION_DURATION_SECONDS: &str = "krabka_remote_storage_operation_duration_seconds";
@@ -21,6 +21,12 @@ const REQUEST_DURATION_SECONDS: &str = "krabka_remote_storage_request_duration_s
 const REQUEST_ATTEMPTS: &str = "krabka_remote_storage_request_attempts";
 const PERMIT_WAIT_SECONDS: &str = "krabka_remote_storage_permit_wait_seconds";
 const REQUESTS_IN_FLIGHT: &str = "krabka_remote_storage_requests_in_flight";
+const INDEX_CACHE_HITS_TOTAL: &str = "krabka_remote_storage_index_cache_hits_total";
+const INDEX_CACHE_MISSES_TOTAL: &str = "krabka_remote_storage_index_cache_misses_total";
+const INDEX_CACHE_EVICTIONS_TOTAL: &str = "krabka_remote_storage_index_cache_evictions_total";
+const INDEX_CACHE_DISK_ERRORS_TOTAL: &str = "krabka_remote_storage_index_cache_disk_errors_total";
+const INDEX_CACHE_ENTRIES: &str = "krabka_remote_storage_index_cache_entries";
+const INDEX_CACHE_BYTES: &str = "krabka_remote_storage_index_cache_bytes";
 
 /// Tells the recorder the unit and the meaning of each metric.
 ///
@@ -75,6 +81,36 @@ pub fn describe_metrics() {
         REQUESTS_IN_FLIGHT,
         Unit::Count,
         "Store requests that hold a permit."
+    );
+    describe_index_cache();
+}
+
+fn describe_index_cache() {
+    metrics::describe_counter!(
+        INDEX_CACHE_HITS_TOTAL,
+        Unit::Count,
+        "Indexes that were asked for and needed no load of their own."
+    );
+    metrics::describe_counter!(
+        INDEX_CACHE_MISSES_TOTAL,
+        Unit::Count,
+        "Loads of indexes that were begun."
+    );
+    metrics::describe_counter!(
+        INDEX_CACHE_EVICTIONS_TOTAL,
+        Unit::Count,
+        "Cached indexes that made room for others, or that nobody asked for any more."
+    );
+    metrics::describe_counter!(
+        INDEX_CACHE_DISK_ERRORS_TOTAL,
+        Unit::Count,
+        "Indexes that could not be written to the cache's directory, or not be read back."
+    );
+    metrics::describe_gauge!(INDEX_CACHE_ENTRIES, Unit::Count, "Indexes in the cache.");
+    metrics::describe_gauge!(
+        INDEX_CACHE_BYTES,
+        Unit::Bytes,
+        "Size of the indexes in the cache."
     );
 }
 
@@ -147,6 +183,36 @@ pub(in crate::layers) fn requests_in_flight(direction: Direction) -> Gauge {
     gauge(&KEYS[direction as usize])
 }
 
+pub(in crate::layers) fn index_cache_hits(index: IndexType) -> Counter {
+    static KEYS: [Key; INDEXES] = by_index(INDEX_CACHE_HITS_TOTAL);
+    counter(&KEYS[index as usize])
+}
+
+pub(in crate::layers) fn index_cache_misses(index: IndexType) -> Counter {
+    static KEYS: [Key; INDEXES] = by_index(INDEX_CACHE_MISSES_TOTAL);
+    counter(&KEYS[index as usize])
+}
+
+pub(in crate::layers) fn index_cache_evictions(index: IndexType) -> Counter {
+    static KEYS: [Key; INDEXES] = by_index(INDEX_CACHE_EVICTIONS_TOTAL);
+    counter(&KEYS[index as usize])
+}
+
+pub(in crate::layers) fn index_cache_disk_errors() -> Counter {
+    static KEY: Key = Key::from_static_name(INDEX_CACHE_DISK_ERRORS_TOTAL);
+    counter(&KEY)
+}
+
+pub(in crate::layers) fn index_cache_entries() -> Gauge {
+    static KEY: Key = Key::from_static_name(INDEX_CACHE_ENTRIES);
+    gauge(&KEY)
+}
+
+pub(in crate::layers) fn index_cache_bytes() -> Gauge {
+    static KEY: Key = Key::from_static_name(INDEX_CACHE_BYTES);
+    gauge(&KEY)
+}
+
 static METADATA: Metadata<'_> = Metadata::new(module_path!(), Level::INFO, Some(module_path!()));
 
 fn histogram(key: &Key) -> Histogram {
@@ -172,6 +238,36 @@ const fn by_direction(name: &'static str) -> [Key; 2] {
     [
         Key::from_static_parts(name, &READ),
         Key::from_static_parts(name, &WRITE),
+    ]
+}
+
+const INDEXES: usize = IndexType::ALL.len();
+
+pub(in crate::layers) const fn index_label(index: IndexType) -> &'static str {
+    match index {
+        IndexType::Offset => "offset",
+        IndexType::Timestamp => "timestamp",
+        IndexType::ProducerSnapshot => "producer_snapshot",
+        IndexType::LeaderEpoch => "leader_epoch",
+        IndexType::Transaction => "transaction",
+    }
+}
+
+/// Keys of the kinds of indexes, each at its place in the enum.
+const fn by_index(name: &'static str) -> [Key; INDEXES] {
+    const fn labels(place: usize) -> [Label; 1] {
+        [Label::from_static_parts(
+            "index",
+            index_label(IndexType::ALL[place]),
+        )]
+    }
+    static LABELS: [[Label; 1]; INDEXES] = [labels(0), labels(1), labels(2), labels(3), labels(4)];
+    [
+        Key::from_static_parts(name, &LABELS[0]),
+        Key::from_static_parts(name, &LABELS[1]),
+        Key::from_static_parts(name, &LABELS[2]),
+        Key::from_static_parts(name, &LABELS[3]),
+        Key::from_static_parts(name, &LABELS[4]),
     ]
 }
 

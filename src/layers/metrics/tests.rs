@@ -1,5 +1,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
+use bytes::Bytes;
 use metrics_util::MetricKind;
 use metrics_util::debugging::DebuggingRecorder;
 use tokio::time::advance;
@@ -8,14 +9,20 @@ use tower::{ServiceBuilder, ServiceExt as _, service_fn};
 use tower_test::assert_request_eq;
 use tower_test::mock::{self, Handle, Spawn};
 
+use super::keys::index_label;
 use super::*;
+use crate::layers::index_cache::CACHED;
 use crate::layers::samples::{
     self, Recorded, Store, Value, copy, delete, fetch, fetch_index, fetched, get, get_attempt,
     receipt, unavailable,
 };
-use crate::layers::{PermitsLayer, RefuseDeletes, RefuseReads, RetryLayer, RetryPolicy};
-use crate::model::CopyReceipt;
-use crate::ops::{CopySegment, FetchSegment, Fetched, Get};
+use crate::layers::{
+    IndexCacheLayer, PermitsLayer, RefuseDeletes, RefuseReads, RemoteIndexCache, RetryLayer,
+    RetryPolicy,
+};
+use crate::layout::REMOTE_INDEX_CACHE_DIR;
+use crate::model::{CopyReceipt, IndexType};
+use crate::ops::{CopySegment, FetchIndex, FetchSegment, Fetched, Get};
 
 type Driven = Spawn<Metrics<Store<CopySegment, CopyReceipt>>>;
 
@@ -212,7 +219,7 @@ async fn other_operations_are_no_copies() {
     let copies = CopiesInFlight::default();
     let mut service =
         MetricsLayer::with_copies(copies.clone()).layer(service_fn(|_: FetchSegment| {
-            std::future::pending::<Result<bytes::Bytes, RemoteStorageError>>()
+            std::future::pending::<Result<Bytes, RemoteStorageError>>()
         }));
     let _running = Service::call(&mut service, fetch());
     assert_eq!(copies.oldest_age(), None);
@@ -277,6 +284,7 @@ async fn the_table_in_the_docs_is_what_both_floors_emit_and_describe() {
     deleter.oneshot(delete()).await.unwrap_err();
     let indexes = layer().layer(RefuseReads::new());
     indexes.oneshot(fetch_index()).await.unwrap_err();
+    use_index_cache().await;
 
     let emitted: BTreeSet<Row> = recorder
         .snapshotter()
@@ -300,7 +308,31 @@ async fn the_table_in_the_docs_is_what_both_floors_emit_and_describe() {
         })
         .collect();
     assert_eq!(emitted, documented());
-    assert_eq!(emitted.len(), 10);
+    assert_eq!(emitted.len(), 16);
+}
+
+/// A miss, a hit, a file that cannot be read, an eviction.
+async fn use_index_cache() {
+    let dir = tempfile::tempdir().unwrap();
+    let cache = RemoteIndexCache::new(dir.path(), 32).unwrap();
+    let service = IndexCacheLayer::new(cache).layer(service_fn(|op: FetchIndex| async move {
+        Ok(match op.index {
+            IndexType::Offset => Bytes::from_static(&[0; 8]),
+            _ => Bytes::new(),
+        })
+    }));
+    let fetch = |index| {
+        let service = service.clone();
+        service.oneshot(FetchIndex::new(samples::metadata(), index))
+    };
+    fetch(IndexType::Offset).await.unwrap();
+    fetch(IndexType::Offset).await.unwrap();
+    let files = std::fs::read_dir(dir.path().join(REMOTE_INDEX_CACHE_DIR)).unwrap();
+    for file in files {
+        std::fs::remove_file(file.unwrap().path()).unwrap();
+    }
+    fetch(IndexType::Offset).await.unwrap();
+    fetch(IndexType::Timestamp).await.unwrap();
 }
 
 #[test]
@@ -325,6 +357,7 @@ fn the_values_of_labels_in_the_docs_are_those_that_exist() {
     let expected = BTreeMap::from([
         ("operation", names(operations)),
         ("request", names(requests)),
+        ("index", CACHED.map(index_label).into()),
         (
             "outcome",
             Outcome::ALL

@@ -1,0 +1,225 @@
+//! Keeps the indexes of remote segments at hand, so that a read needs one request and not two.
+//!
+//! Offset, time and transaction indexes are kept, whole, in files or in memory, up to a budget in
+//! bytes; those that were used least recently go first. However many calls ask for one index at
+//! once, one of them loads it; a failed load answers them all and is not kept. The two other kinds
+//! pass through.
+//!
+//! The layer stands outside the fetcher, and inside trace and metrics and a refusal of reads. It is
+//! always ready, and readies the clone of the service below that it does call. What is loaded is
+//! checked first, as Kafka does: an index that is corrupt is fetched once more, and an error if it
+//! still is. A transaction index that is not there is remembered too: [`FetchIndex`] answers
+//! [`SegmentNotFound`](RemoteStorageError::SegmentNotFound) as ever, [`OpenIndex`] an empty index.
+//!
+//! Trouble with the disk never fails a call: what cannot be written is not kept, and what cannot be
+//! read back, or has changed since it was written, is fetched again.
+//!
+//! A load runs in a task of its own. A dropped call gives up its wait; the load goes on for those
+//! that still wait, or for the next.
+//!
+//! Sources: Apache Kafka's `RemoteIndexCache`, and its issues KAFKA-14522, KAFKA-15084 (no lock
+//! around loads), KAFKA-14912, KAFKA-15536 (a budget in bytes), KAFKA-14993 (no transaction index),
+//! KAFKA-15169, KAFKA-15511, KAFKA-15401, KAFKA-15609 (corrupt files), KAFKA-15400, KAFKA-15481,
+//! KAFKA-17184 (removal against readers and loads), KAFKA-19970 (idle files).
+
+mod cache;
+mod config;
+mod content;
+mod directory;
+mod entries;
+mod file;
+mod handle;
+mod inner;
+mod load;
+#[cfg(test)]
+mod tests;
+mod usage;
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use tower::{Layer, Service, ServiceExt as _};
+
+pub use cache::{IndexCacheOutcome, RemoteIndexCache};
+pub use config::{DEFAULT_INDEX_CACHE_TOTAL_SIZE_BYTES, IndexCacheConfig};
+pub use handle::IndexHandle;
+pub use usage::IndexCacheStats;
+
+use crate::error::RemoteStorageError;
+use crate::index::{OffsetIndex, TimeIndex, parse_txn_index, sanity_check_txn_index};
+use crate::layout::{partition_dir_name, segment_file_name};
+use crate::model::{IndexType, OpKind, RemoteLogSegmentMetadata};
+use crate::ops::{DeleteSegment, FetchIndex, OpFuture, OpService, StorageOp};
+
+#[cfg(test)]
+pub(in crate::layers) use content::CACHED;
+
+/// Finds one index of a segment, to search it.
+///
+/// Unlike [`FetchIndex`] it does not bring the bytes: an index that lies in a file is searched
+/// there. A transaction index that the segment does not have is an empty one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenIndex {
+    /// The segment.
+    pub metadata: Arc<RemoteLogSegmentMetadata>,
+    /// Which index.
+    pub index: IndexType,
+}
+
+impl OpenIndex {
+    /// Asks for this index of this segment.
+    pub fn new(metadata: impl Into<Arc<RemoteLogSegmentMetadata>>, index: IndexType) -> Self {
+        Self {
+            metadata: metadata.into(),
+            index,
+        }
+    }
+}
+
+impl StorageOp for OpenIndex {
+    type Output = IndexHandle;
+    /// It is one more way to fetch an index, in spans and metrics too.
+    const KIND: OpKind = OpKind::FetchIndex;
+
+    fn segment(&self) -> Option<&Arc<RemoteLogSegmentMetadata>> {
+        Some(&self.metadata)
+    }
+
+    fn bytes_moved(&self, index: &IndexHandle) -> u64 {
+        match index.outcome() {
+            IndexCacheOutcome::Hit => 0,
+            IndexCacheOutcome::Miss | IndexCacheOutcome::Disabled => index.len() as u64,
+        }
+    }
+}
+
+/// A [`Layer`] that wraps services in [`IndexCache`].
+#[derive(Clone, Debug)]
+pub struct IndexCacheLayer {
+    cache: RemoteIndexCache,
+}
+
+impl IndexCacheLayer {
+    /// Answers from this cache. All services that the layer makes share it.
+    pub fn new(cache: RemoteIndexCache) -> Self {
+        Self { cache }
+    }
+}
+
+impl<S> Layer<S> for IndexCacheLayer {
+    type Service = IndexCache<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        IndexCache {
+            inner,
+            cache: self.cache.clone(),
+        }
+    }
+}
+
+/// A service that answers [`FetchIndex`] and [`OpenIndex`] from a cache, and what is not in it from
+/// `S`. Before a [`DeleteSegment`] goes on to `S`, the cache forgets the segment.
+#[derive(Clone, Debug)]
+pub struct IndexCache<S> {
+    inner: S,
+    cache: RemoteIndexCache,
+}
+
+impl<S: OpService<FetchIndex>> Service<FetchIndex> for IndexCache<S> {
+    type Response = Bytes;
+    type Error = RemoteStorageError;
+    type Future = OpFuture<FetchIndex>;
+
+    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, op: FetchIndex) -> Self::Future {
+        let Self { inner, cache } = self.clone();
+        Box::pin(async move {
+            let (metadata, index) = (Arc::clone(&op.metadata), op.index);
+            let fetch = move || fetch_checked(inner.clone(), op.clone());
+            let (bytes, _) = cache.whole(&metadata, index, fetch).await?;
+            bytes.ok_or_else(|| {
+                RemoteStorageError::SegmentNotFound(metadata.remote_log_segment_id().clone())
+            })
+        })
+    }
+}
+
+impl<S: OpService<FetchIndex>> Service<OpenIndex> for IndexCache<S> {
+    type Response = IndexHandle;
+    type Error = RemoteStorageError;
+    type Future = OpFuture<OpenIndex>;
+
+    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, OpenIndex { metadata, index }: OpenIndex) -> Self::Future {
+        let Self { inner, cache } = self.clone();
+        Box::pin(async move {
+            let op = FetchIndex::new(Arc::clone(&metadata), index);
+            let fetch = move || fetch_checked(inner.clone(), op.clone());
+            cache.open(&metadata, index, fetch).await
+        })
+    }
+}
+
+impl<S: OpService<DeleteSegment>> Service<DeleteSegment> for IndexCache<S> {
+    type Response = ();
+    type Error = RemoteStorageError;
+    type Future = OpFuture<DeleteSegment>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, op: DeleteSegment) -> Self::Future {
+        let cache = self.cache.clone();
+        let segment = op.metadata.remote_log_segment_id().id;
+        let call = self.inner.call(op);
+        Box::pin(async move {
+            cache.remove_segment(segment).await;
+            call.await
+        })
+    }
+}
+
+/// Fetches an index, and once more if it is corrupt: a second answer may be a good one.
+async fn fetch_checked<S: OpService<FetchIndex>>(
+    service: S,
+    op: FetchIndex,
+) -> Result<Bytes, RemoteStorageError> {
+    let bytes = service.clone().oneshot(op.clone()).await?;
+    let Err(error) = check(&op, &bytes) else {
+        return Ok(bytes);
+    };
+    tracing::warn!(%error, "an index from the store is corrupt and will be fetched once more");
+    let bytes = service.oneshot(op.clone()).await?;
+    check(&op, &bytes)?;
+    Ok(bytes)
+}
+
+/// Kafka's sanity checks.
+fn check(op: &FetchIndex, bytes: &[u8]) -> Result<(), RemoteStorageError> {
+    let base_offset = op.metadata.start_offset();
+    let checked = match op.index {
+        IndexType::Offset => OffsetIndex::new(base_offset, bytes).sanity_check(),
+        IndexType::Timestamp => TimeIndex::new(base_offset, bytes).sanity_check(),
+        IndexType::Transaction => {
+            parse_txn_index(bytes).and_then(|entries| sanity_check_txn_index(entries, base_offset))
+        }
+        IndexType::ProducerSnapshot | IndexType::LeaderEpoch => Ok(()),
+    };
+    checked.map_err(|error| RemoteStorageError::Corrupt {
+        key: format!(
+            "{}/{}",
+            partition_dir_name(&op.metadata),
+            segment_file_name(&op.metadata, op.index.suffix())
+        ),
+        reason: std::error::Error::source(&error)
+            .map_or_else(|| error.to_string(), ToString::to_string),
+    })
+}
