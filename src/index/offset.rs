@@ -230,6 +230,13 @@ impl<'a> OffsetIndex<'a> {
     fn entries(&self) -> &'a [OffsetIndexEntry] {
         whole_entries(self.bytes)
     }
+
+    fn absolute(&self, entry: OffsetIndexEntry) -> OffsetPosition {
+        OffsetPosition {
+            offset: absolute(self.base_offset, entry.relative_offset.get()),
+            position: entry.position.get(),
+        }
+    }
 }
 
 /// Whether this is an entry, and not a zero of a preallocated file. Only the first entry can be
