@@ -2,9 +2,43 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use crate::program::{Scratch, command, finish, run};
+
+#[test]
+fn a_standard_error_that_takes_nothing_changes_no_exit_code() {
+    let scratch = Scratch::with_tier_of(&["orders-0"]);
+    let url = scratch.url();
+    let nowhere = scratch.path("nowhere");
+    let nowhere = format!("file://{}", nowhere.display());
+    let read = ["read", &url, "--topic", "orders", "--partition", "0"];
+    let past_the_end = [&read[..], &["--offset", "5000"]].concat();
+    for (code, arguments) in [
+        (1, &["ls", &nowhere][..]),
+        (1, &past_the_end),
+        (2, &["ls", "--unknown"]),
+    ] {
+        // Whoever read it has gone.
+        let (reader, closed) = std::io::pipe().unwrap();
+        drop(reader);
+        let run = finish_with_stderr(arguments, closed);
+        assert_eq!(run, Some(code), "{arguments:?}");
+        #[cfg(target_os = "linux")]
+        {
+            let full = fs::File::options().write(true).open("/dev/full").unwrap();
+            let run = finish_with_stderr(arguments, full);
+            assert_eq!(run, Some(code), "{arguments:?}");
+        }
+    }
+}
+
+fn finish_with_stderr(arguments: &[&str], stderr: impl Into<Stdio>) -> Option<i32> {
+    let mut command = command(arguments);
+    command.stdout(Stdio::null()).stderr(stderr);
+    command.status().unwrap().code()
+}
 
 #[test]
 fn what_is_no_whole_partition_is_refused_and_nothing_is_written() {

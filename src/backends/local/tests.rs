@@ -4,7 +4,7 @@
 mod uploads;
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::{MetadataExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
 use bytes::Bytes;
 use object_store::PutPayload;
@@ -497,6 +497,39 @@ async fn one_level_is_listed_with_foreign_files_as_they_are() {
         tier.client().list_uploads(request).await.unwrap(),
         Some(vec![])
     );
+}
+
+#[tokio::test]
+async fn open_uploads_are_listed_beside_a_directory_that_only_root_may_read() {
+    let tier = Tier::new();
+    let started = StartUpload {
+        target: StoreTarget::object("p/a".into()),
+    };
+    let upload = tier.client().start_upload(started).await.unwrap();
+    let locked = tier.file("lost+found");
+    fs::create_dir(&locked).unwrap();
+    fs::set_permissions(&locked, fs::Permissions::from_mode(0)).unwrap();
+    let request = |key| ListUploads {
+        target: StoreTarget::object(key),
+    };
+    let uploads = tier.client().list_uploads(request(Path::default())).await;
+    let uploads = uploads.unwrap().unwrap();
+    assert_eq!(uploads.len(), 1);
+    assert_eq!(uploads[0].upload, upload);
+    // Root reads everything.
+    if fs::read_dir(&locked).is_err() {
+        let named = tier
+            .client()
+            .list_uploads(request(Path::from("lost+found")))
+            .await;
+        let text = named.unwrap_err().to_string();
+        assert!(
+            text.contains("cannot list") && text.contains("lost+found"),
+            "{text}"
+        );
+    }
+    // So that the directory of the test can be removed.
+    fs::set_permissions(&locked, fs::Permissions::from_mode(0o700)).unwrap();
 }
 
 #[tokio::test]

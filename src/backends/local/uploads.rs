@@ -148,18 +148,20 @@ impl Uploads {
     }
 }
 
-/// The unfinished files in a directory and in those below it.
+/// The unfinished files in a directory and in those below it that may be read: a tier can be the root
+/// of a file system, whose `lost+found` is for root alone.
 pub(super) fn list_below(
     directory: &FilePath,
     prefix: &Path,
 ) -> Result<Vec<OpenUpload>, RemoteStorageError> {
     let mut uploads = Vec::new();
     let mut seen = HashSet::new();
+    let root = directory;
     let mut ahead = vec![(directory.to_owned(), prefix.clone())];
     while let Some((directory, prefix)) = ahead.pop() {
-        for_each_entry(&directory, |name, path| {
+        let listed = for_each_entry(&directory, |name, path| {
             let metadata = match fs::metadata(path) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+                Err(error) if leads_nowhere(&error) => return Ok(()),
                 metadata => metadata?,
             };
             if metadata.is_dir() {
@@ -178,10 +180,23 @@ pub(super) fn list_below(
                 });
             }
             Ok(())
-        })?;
+        });
+        match listed {
+            Err(RemoteStorageError::Io(error))
+                if error.kind() == io::ErrorKind::PermissionDenied && directory != root => {}
+            listed => listed?,
+        }
     }
     uploads.sort_unstable_by(|a, b| (&a.key, &a.upload).cmp(&(&b.key, &b.upload)));
     Ok(uploads)
+}
+
+/// Whether this is about a link to nothing, or to something that is kept from us.
+fn leads_nowhere(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied
+    )
 }
 
 fn publish(

@@ -97,8 +97,9 @@ async fn last_indexed_position(
 ) -> Result<u64, RemoteStorageError> {
     const ENTRY: u64 = size_of::<OffsetIndexEntry>() as u64;
     let Some(index) = segment.listed.object(IndexType::Offset.suffix()) else {
-        let id = segment.listed.id.clone();
-        return Err(RemoteStorageError::SegmentNotFound(id));
+        return Err(corrupt_log(
+            "the offset index of its segment is not in the tier",
+        ));
     };
     let entries = index.size / ENTRY;
     if entries == 0 {

@@ -1,7 +1,8 @@
 //! Why a command failed, and the exit code that says so.
 
 use std::error::Error;
-use std::io;
+use std::fmt;
+use std::io::{self, Write as _};
 
 use krabka_remote_storage::RemoteStorageError;
 
@@ -65,7 +66,19 @@ impl From<io::Error> for Failure {
 
 /// Prints an error and each of its causes on a line of its own.
 pub(crate) fn print_error(error: &dyn Error) {
-    eprintln!("error: {}", chain(error));
+    say(format_args!("error: {}\n", chain(error)));
+}
+
+/// Prints what is worth knowing and no failure.
+pub(crate) fn print_note(text: impl fmt::Display) {
+    say(format_args!("note: {text}\n"));
+}
+
+/// Writes to standard error. When nobody listens, or its disk is full, there is nowhere to say so: the
+/// command goes on, and its exit code tells.
+pub(crate) fn say(text: impl fmt::Display) {
+    // In one piece, so that lines of several tasks do not mix.
+    let _ = io::stderr().write_all(text.to_string().as_bytes());
 }
 
 /// An error and its causes, none of them twice.

@@ -18,7 +18,7 @@ use std::time::Duration;
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 
-use self::failure::{Failure, print_error};
+use self::failure::{Failure, print_error, say};
 use self::tier::{Missing, Patience, Tier};
 
 /// How long calls in flight may take to end when the program does.
@@ -145,7 +145,7 @@ fn usage(error: &clap::Error) -> ExitCode {
         .skip(1)
         .map(|argument| argument.to_string_lossy().into_owned())
         .collect();
-    eprint!("{}", without_urls(&error.render().to_string(), &arguments));
+    say(without_urls(&error.render().to_string(), &arguments));
     ExitCode::from(2)
 }
 

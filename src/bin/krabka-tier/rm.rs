@@ -11,7 +11,7 @@ use krabka_remote_storage::{DeleteSegment, ErrorKind, RemoteStorage, RemoteStora
 use serde::Serialize;
 use uuid::Uuid;
 
-use crate::failure::{Failure, chain, print_error};
+use crate::failure::{Failure, chain, print_error, print_note};
 use crate::output::{Audience, Output, count};
 use crate::tier::{Selection, Tier, TierSegment, TierUpload, parse_id};
 
@@ -128,7 +128,10 @@ async fn find(
         Ok(uploads) => uploads.unwrap_or_default(),
         // To list uploads takes a permission of its own.
         Err(Failure::Storage(error)) if error.kind() == ErrorKind::Rejected => {
-            eprintln!("note: open uploads are left alone: {}", chain(&error));
+            print_note(format_args!(
+                "open uploads are left alone: {}",
+                chain(&error)
+            ));
             Vec::new()
         }
         Err(error) => return Err(error),

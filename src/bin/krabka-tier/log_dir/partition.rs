@@ -84,8 +84,11 @@ impl PartitionDir {
                     next_base_offset: pair[1].0,
                     size_bytes: metadata.len(),
                 }),
-                // The broker has just deleted it.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                // The broker has just deleted it. What is still there is a link that leads nowhere, as
+                // to a disk that is not mounted.
+                Err(error)
+                    if error.kind() == io::ErrorKind::NotFound
+                        && fs::symlink_metadata(path).is_err() => {}
                 Err(error) => return Err(RemoteStorageError::io("find", path, error)),
             }
         }

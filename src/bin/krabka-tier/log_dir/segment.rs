@@ -10,8 +10,8 @@ use std::path::Path;
 use bytes::Bytes;
 use krabka_remote_storage::RemoteStorageError;
 use krabka_remote_storage::index::{
-    BatchHeader, BatchPrefix, LeaderEpochCheckpoint, OffsetIndex, TimeIndex, corrupt_log,
-    parse_txn_index, sanity_check_txn_index,
+    BatchHeader, BatchPrefix, LeaderEpochCheckpoint, OffsetIndex, ProducerSnapshot, TimeIndex,
+    corrupt_log, parse_txn_index, sanity_check_txn_index,
 };
 use krabka_remote_storage::layout::log_file_name;
 use krabka_remote_storage::model::{
@@ -102,6 +102,20 @@ impl ClosedSegment {
                 format_args!("the offset index has a batch at {position}: it has been cut");
             return Err(damaged(&log_segment, corrupt_log(detail)));
         }
+        for (index, last_offset) in [
+            (&offset_index, indexes.last_indexed_offset),
+            (&time_index, indexes.last_timed_offset),
+        ] {
+            if last_offset > end_offset {
+                let problem = format!(
+                    "it goes up to offset {last_offset}, and its segment to {end_offset}: it is \
+                     another segment's"
+                );
+                let problem = io::Error::new(io::ErrorKind::InvalidData, problem);
+                return Err(RemoteStorageError::io("copy", index, problem));
+            }
+        }
+        check_snapshot(&snapshot)?;
         Ok(Some(Self {
             base_offset,
             end_offset,
@@ -169,6 +183,13 @@ fn required(path: &Path) -> Result<(), RemoteStorageError> {
     )))
 }
 
+/// Who starts from a damaged snapshot does not know the producers, and Kafka refuses it.
+fn check_snapshot(path: &Path) -> Result<(), RemoteStorageError> {
+    let bytes = fs::read(path).map_err(|error| RemoteStorageError::io("read", path, error))?;
+    ProducerSnapshot::parse(&bytes).map_err(|error| damaged(path, error))?;
+    Ok(())
+}
+
 fn is_there(path: &Path) -> Result<bool, RemoteStorageError> {
     match fs::metadata(path) {
         Ok(metadata) if metadata.is_file() => Ok(true),
@@ -185,6 +206,10 @@ fn is_there(path: &Path) -> Result<bool, RemoteStorageError> {
 struct Indexes {
     /// Where the batch of the offset index's last entry begins; 0 without an entry.
     last_position: u32,
+    /// Of the offset index's last entry; the segment's first without one.
+    last_indexed_offset: i64,
+    /// Of the time index's last entry; the segment's first without one.
+    last_timed_offset: i64,
     max_timestamp_ms: i64,
     txn_index_empty: bool,
 }
@@ -217,9 +242,13 @@ impl Indexes {
                 .map_err(|error| damaged(path, error))?;
             txn_index_empty = bytes.is_empty();
         }
+        let last_offset = offsets.lookup(i64::MAX);
+        let last_time = times.lookup(i64::MAX);
         Ok(Self {
-            last_position: offsets.lookup(i64::MAX).position,
-            max_timestamp_ms: times.lookup(i64::MAX).timestamp,
+            last_position: last_offset.position,
+            last_indexed_offset: last_offset.offset,
+            last_timed_offset: last_time.offset,
+            max_timestamp_ms: last_time.timestamp,
             txn_index_empty,
         })
     }

@@ -166,7 +166,7 @@ fn damaged_directories_are_refused_by_the_name_of_the_file() {
     fn remove(dir: &Path, name: &str) {
         fs::remove_file(dir.join(name)).unwrap();
     }
-    let rows: [(&str, &str, Damage); 14] = [
+    let rows: [(&str, &str, Damage); 20] = [
         ("partition.metadata", "has no `partition.metadata`", |dir| {
             remove(dir, "partition.metadata");
         }),
@@ -204,6 +204,45 @@ fn damaged_directories_are_refused_by_the_name_of_the_file() {
                 cut(dir, "00000000000000000270.index", 9);
             },
         ),
+        ("00000000000000000270.index", "up to offset", |dir| {
+            fs::copy(
+                dir.join("00000000000000000564.index"),
+                dir.join("00000000000000000270.index"),
+            )
+            .unwrap();
+        }),
+        ("00000000000000000270.timeindex", "up to offset", |dir| {
+            fs::copy(
+                dir.join("00000000000000000564.timeindex"),
+                dir.join("00000000000000000270.timeindex"),
+            )
+            .unwrap();
+        }),
+        (
+            "00000000000000000564.snapshot",
+            "corrupt producer snapshot",
+            |dir| cut(dir, "00000000000000000564.snapshot", 0),
+        ),
+        (
+            "00000000000000000564.snapshot",
+            "corrupt producer snapshot",
+            |dir| {
+                let path = dir.join("00000000000000000564.snapshot");
+                let mut bytes = fs::read(&path).unwrap();
+                *bytes.last_mut().unwrap() ^= 1;
+                fs::write(&path, bytes).unwrap();
+            },
+        ),
+        // A link to a disk that is not mounted is no log that the broker deleted.
+        (LOG, "cannot find", |dir| {
+            remove(dir, LOG);
+            std::os::unix::fs::symlink("/nowhere/at/all.log", dir.join(LOG)).unwrap();
+        }),
+        ("00000000000000000000.log", "cannot find", |dir| {
+            remove(dir, "00000000000000000000.log");
+            let link = dir.join("00000000000000000000.log");
+            std::os::unix::fs::symlink("/nowhere/at/all.log", link).unwrap();
+        }),
         (LOG, "bytes begins", |dir| cut(dir, LOG, 24_000)),
         (LOG, "within a batch", |dir| cut(dir, LOG, 5)),
         (LOG, "before offset 270", |dir| cut(dir, LOG, 0)),

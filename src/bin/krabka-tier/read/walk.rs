@@ -12,7 +12,7 @@ use krabka_remote_storage::model::{IndexType, TopicIdPartition};
 use krabka_remote_storage::{FetchIndex, RemoteStorageError};
 
 use crate::ends::{Ended, LogEnd, answering, fetch_log, is_damage, log_end};
-use crate::failure::Failure;
+use crate::failure::{Failure, print_note};
 use crate::tier::{CONCURRENT_REQUESTS, Tier, TierSegment};
 
 /// How much of a log is fetched at once.
@@ -86,10 +86,10 @@ impl<'a> TierLog<'a> {
             let first = self.segments[place].base_offset();
             if first > next {
                 // Compaction leaves such gaps, and so does a segment that is missing.
-                eprintln!(
-                    "note: offsets {next} to {} are in no segment of the tier",
+                print_note(format_args!(
+                    "offsets {next} to {} are in no segment of the tier",
                     first - 1
-                );
+                ));
             }
             let more = self
                 .read_segment(place, &mut next, &mut budget, &mut write)
