@@ -154,7 +154,10 @@ fn a_segment_that_others_cover_is_superseded() {
     fs::remove_file(&log).unwrap();
     scratch.copy(&test_data("partitions/orders-0")).ok();
     fs::write(&log, bytes).unwrap();
-    // The first copy's log is the younger one now.
+    // The first copy's log is the younger one now, by more than the clock of a file system ticks.
+    let later = std::time::SystemTime::now() + std::time::Duration::from_mins(1);
+    let file = fs::File::options().write(true).open(&log).unwrap();
+    file.set_modified(later).unwrap();
     let partition = &ls(&scratch, &["--json"]).ok().json()[0];
     assert_eq!(partition["gaps"], json!([]));
     let of_270: Vec<_> = partition["segments"]
