@@ -508,7 +508,7 @@ async fn open_uploads_are_listed_beside_a_directory_that_only_root_may_read() {
     let upload = tier.client().start_upload(started).await.unwrap();
     let locked = tier.file("lost+found");
     fs::create_dir(&locked).unwrap();
-    fs::set_permissions(&locked, fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(&locked, fs::Permissions::from_mode(0o000)).unwrap();
     let request = |key| ListUploads {
         target: StoreTarget::object(key),
     };
