@@ -264,7 +264,7 @@ async fn offsets_for_timestamps_are_those_that_kafkas_consumer_gets() {
             let ask = row["ask_ms"].as_i64().unwrap();
             let found = tiered
                 .reader
-                .offset_for_timestamp(&tiered.partition, ask, tiered.earliest)
+                .offset_for_timestamp(&tiered.partition, ask, tiered.earliest, None)
                 .await
                 .unwrap();
             let expected = row["offset"]

@@ -1,13 +1,14 @@
 //! What a read-committed consumer sees: aborted transactions, and where the tier is undecided.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 
-use super::lineage::epoch_of;
+use super::lineage::{Epochs, epoch_of};
 use super::{FetchedBatches, RemoteLogReader};
 use crate::error::{ErrorKind, RemoteStorageError};
 use crate::index::{
-    AbortedTxnIndexEntry, Batch, Batches, ControlRecordType, ProducerSnapshot, Records,
-    collect_aborted_txns, parse_txn_index,
+    AbortedTxnIndexEntry, Batch, Batches, ControlRecordType, Records, collect_aborted_txns,
+    parse_txn_index,
 };
 use crate::model::{IndexType, LeaderEpoch, RemoteLogSegmentMetadata, TopicIdPartition};
 use crate::ops::FetchIndex;
@@ -26,7 +27,7 @@ pub struct AbortedTransaction {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AbortedTransactions {
-    /// Each once, by first offset. None of them ended before the read began.
+    /// Each once, by first offset. None of them ended before the data of transactions begins.
     pub transactions: Vec<AbortedTransaction>,
     /// Whether every transaction that the read's data may belong to was decided in what was
     /// looked at. If not, the abort marker may lie beyond: see
@@ -48,15 +49,27 @@ pub struct CommittedRead {
     pub undecided_from: Option<i64>,
 }
 
+/// What a broker's own log knows beyond the tier.
+#[derive(Clone, Copy, Debug)]
+pub struct LocalLog<'a> {
+    /// The log's leader epochs, each with its first offset: its whole history, the tier included.
+    pub leader_epochs: &'a BTreeMap<LeaderEpoch, i64>,
+    /// Its aborted transactions behind the tier's end, from its transaction indexes in their order.
+    /// What the tier has, too, does no harm.
+    pub aborted: &'a [AbortedTxnIndexEntry],
+}
+
 impl RemoteLogReader {
     /// Reads whole batches as [`read`](Self::read) does, and what a read-committed consumer needs
     /// to know of them.
     ///
-    /// `local` is what the caller's own log knows of aborted transactions behind the tier's end;
-    /// with it the caller decides itself how far its log is stable, and nothing is undecided here.
-    /// From a tier alone (`None`) records end before the first undecided transaction.
+    /// A broker hands in its own log; it knows itself how far that is stable, so nothing is
+    /// undecided here. From a tier alone (`None`) records end before the first undecided
+    /// transaction.
     ///
-    /// Transaction indexes are fetched only of segments that may have one.
+    /// Transaction indexes are fetched only for batches with data of transactions, and only of
+    /// segments that may have one. A tier alone costs two more fetches whenever it has grown: the
+    /// checkpoint and the producer snapshot of its newest segment.
     ///
     /// # Errors
     ///
@@ -67,18 +80,18 @@ impl RemoteLogReader {
         epoch: LeaderEpoch,
         offset: i64,
         max_bytes: usize,
-        local: Option<&[AbortedTxnIndexEntry]>,
+        local: Option<LocalLog<'_>>,
     ) -> Result<Option<CommittedRead>, RemoteStorageError> {
         let Some(batches) = self.read(partition, epoch, offset, max_bytes).await? else {
             return Ok(None);
         };
-        let aborted = self
-            .aborted_transactions(&batches, local.unwrap_or_default())
-            .await?;
+        // In this order: what grows the tier meanwhile decides transactions, and whatever is
+        // decided here must be found there.
         let undecided_from = match local {
             Some(_) => None,
             None => self.first_undecided_offset(partition).await?,
         };
+        let aborted = self.aborted_transactions(&batches, local).await?;
         Ok(Some(CommittedRead {
             batches,
             aborted,
@@ -86,8 +99,8 @@ impl RemoteLogReader {
         }))
     }
 
-    /// Collects the aborted transactions that concern these batches, from their own segment and
-    /// the ones after it, until every transaction in them is decided; then from `local`, what the
+    /// Collects the aborted transactions that have data in these batches, from their own segment
+    /// and the ones after it, until every transaction in them is decided; then from what the
     /// caller's own log knows.
     ///
     /// # Errors
@@ -97,32 +110,27 @@ impl RemoteLogReader {
     pub async fn aborted_transactions(
         &self,
         batches: &FetchedBatches,
-        local: &[AbortedTxnIndexEntry],
+        local: Option<LocalLog<'_>>,
     ) -> Result<AbortedTransactions, RemoteStorageError> {
-        let Some(first) = Batches::new(&batches.bytes).next() else {
+        let mut found = Vec::new();
+        let Some(bounds) = Bounds::of_transactions(&batches.bytes)? else {
             return Ok(AbortedTransactions {
+                transactions: found,
                 is_complete: true,
-                ..AbortedTransactions::default()
             });
         };
-        // The batches tell exactly which offsets are concerned; Kafka's bound, an entry of the
-        // offset index, lies somewhat behind them.
-        let bounds = Bounds {
-            lower: first_offset(&first?)?,
-            upper: batches.next_offset,
-        };
-        let mut found = Vec::new();
-        let mut is_complete = false;
-        let mut segment = Some((*batches.segment).clone());
-        while let Some(current) = segment {
-            is_complete = self.collect_from(&current, bounds, &mut found).await?;
-            if is_complete {
-                break;
-            }
-            segment = self.next_with_txn_index(&current).await?;
-        }
+        let mut is_complete = self
+            .collect_from(&batches.segment, bounds, &mut found)
+            .await?;
         if !is_complete {
-            is_complete = bounds.collect(local, &mut found);
+            is_complete = self
+                .collect_after(&batches.segment, bounds, local, &mut found)
+                .await?;
+        }
+        if let Some(local) = local
+            && !is_complete
+        {
+            is_complete = bounds.collect(local.aborted, &mut found);
         }
         found.sort_unstable();
         found.dedup();
@@ -132,39 +140,50 @@ impl RemoteLogReader {
         })
     }
 
-    /// The first offset of the oldest transaction that is open at the tier's end: neither its
-    /// commit nor its abort is in the tier. `None` when there is none.
-    ///
-    /// # Errors
-    ///
-    /// Those of the metadata store and of the fetch. A segment without a producer snapshot tells
-    /// of no transaction.
-    pub async fn first_undecided_offset(
+    /// Collects from the segments after this one; whether that was all.
+    async fn collect_after(
         &self,
-        partition: &TopicIdPartition,
-    ) -> Result<Option<i64>, RemoteStorageError> {
-        let Some(lineage) = self.lineage(partition).await? else {
-            return Ok(None);
+        segment: &RemoteLogSegmentMetadata,
+        bounds: Bounds,
+        local: Option<LocalLog<'_>>,
+        found: &mut Vec<AbortedTransaction>,
+    ) -> Result<bool, RemoteStorageError> {
+        let partition = segment.topic_id_partition();
+        let of_tier;
+        let epochs = match local {
+            Some(local) => local.leader_epochs,
+            None => match self.lineage(partition).await? {
+                Some(lineage) => {
+                    of_tier = lineage.epochs;
+                    &*of_tier
+                }
+                None => return Ok(false),
+            },
         };
-        let fetch = FetchIndex::new(lineage.newest, IndexType::ProducerSnapshot);
-        match self.shared.storage.fetch_index(fetch).await {
-            Ok(bytes) => Ok(ProducerSnapshot::parse(&bytes)?.first_undecided_offset()),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
+        let mut end_offset = segment.end_offset();
+        while let Some(next) = self
+            .next_with_txn_index(partition, epochs, end_offset)
+            .await?
+        {
+            end_offset = next.end_offset();
+            if self.collect_from(&Arc::new(next), bounds, found).await? {
+                return Ok(true);
+            }
         }
+        Ok(false)
     }
 
     /// Collects from one segment's transaction index; whether that was all.
     async fn collect_from(
         &self,
-        segment: &RemoteLogSegmentMetadata,
+        segment: &Arc<RemoteLogSegmentMetadata>,
         bounds: Bounds,
         found: &mut Vec<AbortedTransaction>,
     ) -> Result<bool, RemoteStorageError> {
         if segment.txn_index_empty() {
             return Ok(false);
         }
-        let fetch = FetchIndex::new(segment.clone(), IndexType::Transaction);
+        let fetch = FetchIndex::new(Arc::clone(segment), IndexType::Transaction);
         match self.shared.storage.fetch_index(fetch).await {
             Ok(bytes) => Ok(bounds.collect(parse_txn_index(&bytes)?, found)),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
@@ -172,23 +191,21 @@ impl RemoteLogReader {
         }
     }
 
-    /// The next segment after this one, in this epoch or a later one of the lineage, that may have
-    /// aborted transactions.
+    /// The next segment after this offset, in this epoch or a later one of the lineage, that may
+    /// have aborted transactions.
     async fn next_with_txn_index(
         &self,
-        segment: &RemoteLogSegmentMetadata,
+        partition: &TopicIdPartition,
+        epochs: &Epochs,
+        end_offset: i64,
     ) -> Result<Option<RemoteLogSegmentMetadata>, RemoteStorageError> {
-        let partition = segment.topic_id_partition();
-        let Some(next_offset) = segment.end_offset().checked_add(1) else {
+        let Some(next_offset) = end_offset.checked_add(1) else {
             return Ok(None);
         };
-        let Some(lineage) = self.lineage(partition).await? else {
+        let Some(first_epoch) = epoch_of(epochs, next_offset) else {
             return Ok(None);
         };
-        let Some(first_epoch) = epoch_of(&lineage.epochs, next_offset) else {
-            return Ok(None);
-        };
-        for (&epoch, &epoch_start) in lineage.epochs.range(first_epoch..) {
+        for (&epoch, &epoch_start) in epochs.range(first_epoch..) {
             let from = next_offset.max(epoch_start);
             let metadata = &self.shared.metadata;
             let next = metadata
@@ -210,6 +227,26 @@ struct Bounds {
 }
 
 impl Bounds {
+    /// The bounds of the transactions' data in these batches; `None` when there is none. They tell
+    /// exactly what is concerned: Kafka's upper bound, an entry of the offset index, lies behind.
+    fn of_transactions(batches: &[u8]) -> Result<Option<Self>, RemoteStorageError> {
+        let mut bounds: Option<Self> = None;
+        for batch in Batches::new(batches) {
+            let batch = batch?;
+            if batch.magic() != 2 {
+                // Message sets are older than transactions.
+                continue;
+            }
+            let header = batch.header()?;
+            if header.is_transactional() && !header.is_control() {
+                let upper = header.last_offset()?.saturating_add(1);
+                let lower = bounds.map_or(header.base_offset(), |bounds| bounds.lower);
+                bounds = Some(Self { lower, upper });
+            }
+        }
+        Ok(bounds)
+    }
+
     /// Collects from one index; whether that was all.
     fn collect(
         self,
@@ -225,10 +262,6 @@ impl Bounds {
     }
 }
 
-fn first_offset(batch: &Batch<'_>) -> Result<i64, RemoteStorageError> {
-    batch.header().map(crate::index::BatchHeader::base_offset)
-}
-
 impl CommittedRead {
     /// The batches whose records a read-committed consumer delivers, by Kafka's consumer's rule:
     /// no control batches, no data of aborted transactions, nothing at or behind
@@ -239,7 +272,7 @@ impl CommittedRead {
     ///
     /// # Errors
     ///
-    /// [`Corrupt`](ErrorKind::Corrupt) for a damaged control batch or an old message set.
+    /// [`Corrupt`](ErrorKind::Corrupt) for a damaged control batch.
     pub fn visible_batches(
         &self,
         max_decompressed_bytes: usize,
@@ -249,14 +282,17 @@ impl CommittedRead {
         let mut visible = Vec::new();
         for batch in Batches::new(&self.batches.bytes) {
             let batch = batch?;
-            let header = batch.header()?;
-            if self
-                .undecided_from
-                .is_some_and(|from| header.base_offset() >= from)
-            {
+            let last_offset = batch.last_offset()?;
+            // It is the first offset of a batch, so no batch begins before it and ends behind.
+            if self.undecided_from.is_some_and(|from| last_offset >= from) {
                 break;
             }
-            let last_offset = header.last_offset()?;
+            if batch.magic() != 2 {
+                // Message sets are older than transactions.
+                visible.push(batch);
+                continue;
+            }
+            let header = batch.header()?;
             while let Some(begun) = pending.next_if(|begun| begun.first_offset <= last_offset) {
                 aborted_producers.insert(begun.producer_id);
             }

@@ -1,134 +1,220 @@
 //! Where sequential reads ended, and what was read ahead of them.
 
-use std::collections::VecDeque;
-use std::sync::Arc;
+use std::collections::BTreeMap;
 
-use bytes::Bytes;
 use parking_lot::Mutex;
+use uuid::Uuid;
 
-use crate::model::{RemoteLogSegmentMetadata, TopicIdPartition};
+use super::range::LogRange;
+use crate::model::TopicIdPartition;
 
-/// Bytes beside the buffer that a cursor is counted with, so that empty ones are bounded, too.
-const CURSOR_BYTES: usize = 1024;
+/// A cursor is forgotten when so many reads have ended after it. So their number is bounded, and
+/// what nobody comes back for does not stay.
+const MAX_AGE: u64 = 4096;
 
 /// Where a read ended.
 #[derive(Clone, Debug)]
 pub(super) struct Cursor {
-    pub(super) segment: Arc<RemoteLogSegmentMetadata>,
-    /// The offset that the next read asks for if it is sequential.
-    pub(super) next_offset: i64,
-    /// Where in the log the batch with that offset begins, in bytes.
-    pub(super) position: u64,
-    /// Log bytes from that position on that have been fetched already.
-    pub(super) buffer: Bytes,
-    /// How many bytes the fetch asked for that filled the buffer.
-    pub(super) window: usize,
+    /// The id of the segment.
+    pub(super) segment: Uuid,
+    /// Log bytes from the end of the read on that have been fetched already, or none.
+    pub(super) rest: LogRange,
 }
 
 /// The latest cursors, within a bound of bytes.
 #[derive(Debug)]
 pub(super) struct Cursors {
     max_bytes: usize,
-    /// The latest at the end. Short: a reader has as many as it has sequential consumers.
-    latest: Mutex<VecDeque<Cursor>>,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    by_place: BTreeMap<Place, Cursor>,
+    by_age: BTreeMap<u64, Place>,
+    next_number: u64,
+    /// How many bytes are kept alive, and by how many cursors.
+    bytes: usize,
+    holders: usize,
+}
+
+/// The offset at which the next read is sequential. Several reads may have ended there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    topic_id: Uuid,
+    partition: i32,
+    next_offset: i64,
+    number: u64,
 }
 
 impl Cursors {
     pub(super) fn new(max_bytes: usize) -> Self {
         Self {
             max_bytes,
-            latest: Mutex::default(),
+            kept: Mutex::default(),
         }
     }
 
     /// Takes the cursor of a read that ended where this one begins.
     pub(super) fn take(&self, partition: &TopicIdPartition, offset: i64) -> Option<Cursor> {
-        let mut latest = self.latest.lock();
-        let index = latest.iter().rposition(|cursor| {
-            cursor.next_offset == offset && cursor.segment.topic_id_partition() == partition
-        })?;
-        latest.remove(index)
+        let at = |number| Place::new(partition, offset, number);
+        let mut kept = self.kept.lock();
+        let (&place, _) = kept.by_place.range(at(0)..=at(u64::MAX)).next_back()?;
+        kept.remove(place)
     }
 
-    /// Keeps a cursor, and forgets the oldest beyond the bound.
-    pub(super) fn keep(&self, cursor: Cursor) {
-        let mut latest = self.latest.lock();
-        latest.push_back(cursor);
-        let mut bytes: usize = latest.iter().map(held).sum();
-        while bytes > self.max_bytes {
-            let Some(oldest) = latest.pop_front() else {
-                break;
-            };
-            bytes -= held(&oldest);
+    /// Keeps a cursor, and forgets the oldest beyond the bounds.
+    pub(super) fn keep(&self, partition: &TopicIdPartition, next_offset: i64, cursor: Cursor) {
+        let mut kept = self.kept.lock();
+        let place = Place::new(partition, next_offset, kept.next_number);
+        kept.next_number += 1;
+        kept.bytes += held(&cursor);
+        kept.holders += usize::from(held(&cursor) > 0);
+        kept.by_place.insert(place, cursor);
+        kept.by_age.insert(place.number, place);
+        while let Some((&number, &oldest)) = kept.by_age.first_key_value()
+            && (kept.bytes > self.max_bytes || place.number - number >= MAX_AGE)
+        {
+            kept.remove(oldest);
+        }
+    }
+
+    /// How much one more sequential read may read ahead, so that none takes another's away.
+    pub(super) fn fair_share(&self) -> usize {
+        self.max_bytes / (self.kept.lock().holders + 1)
+    }
+}
+
+impl Kept {
+    fn remove(&mut self, place: Place) -> Option<Cursor> {
+        self.by_age.remove(&place.number);
+        let cursor = self.by_place.remove(&place)?;
+        self.bytes -= held(&cursor);
+        self.holders -= usize::from(held(&cursor) > 0);
+        Some(cursor)
+    }
+}
+
+impl Place {
+    fn new(partition: &TopicIdPartition, next_offset: i64, number: u64) -> Self {
+        Self {
+            topic_id: partition.topic_id,
+            partition: partition.partition,
+            next_offset,
+            number,
         }
     }
 }
 
-/// A buffer keeps the whole answer alive that it is the rest of.
+/// The rest keeps the whole answer alive that it is a part of.
 fn held(cursor: &Cursor) -> usize {
-    let buffered = if cursor.buffer.is_empty() {
+    if cursor.rest.bytes.is_empty() {
         0
     } else {
-        cursor.window
-    };
-    buffered + CURSOR_BYTES
+        cursor.rest.answered
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
-    use uuid::Uuid;
+    use bytes::Bytes;
 
     use super::*;
-    use crate::model::{
-        LeaderEpoch, RemoteLogSegmentDetails, RemoteLogSegmentId, RemoteLogSegmentState,
-    };
 
-    fn cursor(partition: i32, next_offset: i64, window: usize) -> Cursor {
-        let partition = TopicIdPartition::new(Uuid::from_u128(1), "t", partition);
-        let details = RemoteLogSegmentDetails::new(
-            0,
-            RemoteLogSegmentState::CopySegmentFinished,
-            BTreeMap::from([(LeaderEpoch(0), 0)]),
-        );
-        let id = RemoteLogSegmentId::new(partition, Uuid::from_u128(2));
-        let segment = RemoteLogSegmentMetadata::new(id, 0, 9, -1, 0, 0, details).unwrap();
+    fn partition(index: i32) -> TopicIdPartition {
+        TopicIdPartition::new(Uuid::from_u128(1), "t", index)
+    }
+
+    fn cursor(segment: u128, answered: usize) -> Cursor {
         Cursor {
-            segment: Arc::new(segment),
-            next_offset,
-            position: 0,
-            buffer: Bytes::from_static(b"x"),
-            window,
+            segment: Uuid::from_u128(segment),
+            rest: LogRange {
+                position: 0,
+                bytes: Bytes::from_static(if answered > 0 { b"x" } else { b"" }),
+                window: answered,
+                answered,
+                at_end: false,
+            },
         }
+    }
+
+    fn offsets(cursors: &Cursors) -> Vec<i64> {
+        let kept = cursors.kept.lock();
+        assert_eq!(kept.by_age.len(), kept.by_place.len());
+        let held: Vec<_> = kept.by_place.values().map(held).collect();
+        assert_eq!(kept.bytes, held.iter().sum::<usize>());
+        assert_eq!(kept.holders, held.iter().filter(|held| **held > 0).count());
+        kept.by_age
+            .values()
+            .map(|place| place.next_offset)
+            .collect()
     }
 
     #[test]
     fn a_cursor_is_taken_once_by_the_read_that_goes_on_there() {
         let cursors = Cursors::new(1 << 20);
-        cursors.keep(cursor(0, 7, 10));
-        let partition = |index| TopicIdPartition::new(Uuid::from_u128(1), "t", index);
+        cursors.keep(&partition(0), 7, cursor(1, 10));
         assert!(cursors.take(&partition(1), 7).is_none());
         assert!(cursors.take(&partition(0), 8).is_none());
+        assert!(cursors.take(&partition(0), 6).is_none());
+        let other_topic = TopicIdPartition::new(Uuid::from_u128(2), "t", 0);
+        assert!(cursors.take(&other_topic, 7).is_none());
         assert!(cursors.take(&partition(0), 7).is_some());
         assert!(cursors.take(&partition(0), 7).is_none());
+        assert_eq!(offsets(&cursors), []);
+    }
+
+    #[test]
+    fn readers_that_go_side_by_side_have_a_cursor_each() {
+        let cursors = Cursors::new(1 << 20);
+        cursors.keep(&partition(0), 7, cursor(1, 10));
+        cursors.keep(&partition(0), 7, cursor(2, 10));
+        let segments = [(); 3].map(|()| {
+            let cursor = cursors.take(&partition(0), 7);
+            cursor.map(|cursor| cursor.segment.as_u128())
+        });
+        assert_eq!(segments, [Some(2), Some(1), None]);
     }
 
     #[test]
     fn what_is_kept_stays_within_the_bound_and_the_oldest_goes_first() {
-        let cursors = Cursors::new(10 * CURSOR_BYTES);
+        let cursors = Cursors::new(5_000);
         for offset in 0..100 {
-            cursors.keep(cursor(0, offset, CURSOR_BYTES));
+            cursors.keep(&partition(0), offset, cursor(1, 1_000));
         }
-        let latest = cursors.latest.lock();
-        let offsets: Vec<_> = latest.iter().map(|cursor| cursor.next_offset).collect();
-        assert_eq!(offsets, [95, 96, 97, 98, 99]);
+        assert_eq!(offsets(&cursors), [95, 96, 97, 98, 99]);
+        cursors.keep(&partition(0), 100, cursor(1, 2_500));
+        assert_eq!(offsets(&cursors), [98, 99, 100]);
     }
 
     #[test]
     fn a_cursor_larger_than_the_bound_is_not_kept() {
-        let cursors = Cursors::new(CURSOR_BYTES);
-        cursors.keep(cursor(0, 7, 10 * CURSOR_BYTES));
-        assert!(cursors.latest.lock().is_empty());
+        let cursors = Cursors::new(5_000);
+        cursors.keep(&partition(0), 7, cursor(1, 5_001));
+        assert_eq!(offsets(&cursors), []);
+    }
+
+    #[test]
+    fn cursors_without_bytes_are_bounded_in_number() {
+        let cursors = Cursors::new(5_000);
+        for offset in 0..10_000 {
+            cursors.keep(&partition(0), offset, cursor(1, 0));
+        }
+        let offsets = offsets(&cursors);
+        assert_eq!(offsets.len() as u64, MAX_AGE);
+        assert_eq!(offsets.last(), Some(&9_999));
+    }
+
+    #[test]
+    fn what_nobody_comes_back_for_is_forgotten_while_others_read() {
+        let cursors = Cursors::new(5_000);
+        cursors.keep(&partition(0), 0, cursor(1, 4_000));
+        assert_eq!(cursors.fair_share(), 2_500);
+        for offset in 0..5_000 {
+            cursors.keep(&partition(1), offset, cursor(1, 10));
+            cursors.take(&partition(1), offset);
+        }
+        assert_eq!(offsets(&cursors), []);
+        assert_eq!(cursors.fair_share(), 5_000);
     }
 }

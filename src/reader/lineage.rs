@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use uuid::Uuid;
 
 use super::RemoteLogReader;
-use crate::error::RemoteStorageError;
-use crate::index::LeaderEpochCheckpoint;
+use crate::error::{ErrorKind, RemoteStorageError};
+use crate::index::{LeaderEpochCheckpoint, ProducerSnapshot};
 use crate::model::{
-    IndexType, LeaderEpoch, RemoteLogSegmentId, RemoteLogSegmentMetadata, RemoteLogSegmentState,
-    TopicIdPartition,
+    IndexType, LeaderEpoch, RemoteLogSegmentMetadata, RemoteLogSegmentState, TopicIdPartition,
 };
 use crate::ops::FetchIndex;
 
@@ -27,10 +27,38 @@ pub(super) struct Lineage {
     pub(super) epochs: Arc<Epochs>,
 }
 
-/// The epochs that were read, by partition; each belongs to the newest segment at that time.
+/// What was read of partitions' newest segments.
 #[derive(Debug, Default)]
 pub(super) struct Lineages {
-    read: Mutex<HashMap<TopicIdPartition, (RemoteLogSegmentId, Arc<Epochs>)>>,
+    known: Mutex<HashMap<TopicIdPartition, Known>>,
+}
+
+/// What one segment tells of the history up to its end.
+#[derive(Clone, Debug)]
+struct Known {
+    newest: Uuid,
+    epochs: Arc<Epochs>,
+    /// The first offset of the oldest transaction that was open at its end, once it is known.
+    first_undecided: Option<Option<i64>>,
+}
+
+impl Lineages {
+    /// What is known of this partition, if this is still its newest segment.
+    fn get(&self, partition: &TopicIdPartition, newest: Uuid) -> Option<Known> {
+        let known = self.known.lock();
+        known
+            .get(partition)
+            .filter(|known| known.newest == newest)
+            .cloned()
+    }
+
+    fn put(&self, partition: &TopicIdPartition, learnt: Known) {
+        let mut known = self.known.lock();
+        if known.len() >= REMEMBERED_PARTITIONS {
+            known.clear();
+        }
+        known.insert(partition.clone(), learnt);
+    }
 }
 
 /// The epoch that an offset belongs to.
@@ -73,33 +101,64 @@ impl RemoteLogReader {
         let Some(newest) = newest.map(Arc::new) else {
             return Ok(None);
         };
-        let id = newest.remote_log_segment_id();
-        let known = {
-            let read = self.shared.lineages.read.lock();
-            read.get(partition)
-                .filter(|(of, _)| of == id)
-                .map(|(_, epochs)| Arc::clone(epochs))
-        };
-        if let Some(epochs) = known {
-            return Ok(Some(Lineage { newest, epochs }));
+        let id = newest.remote_log_segment_id().id;
+        if let Some(known) = self.shared.lineages.get(partition, id) {
+            return Ok(Some(Lineage {
+                newest,
+                epochs: known.epochs,
+            }));
         }
         let fetch = FetchIndex::new(Arc::clone(&newest), IndexType::LeaderEpoch);
         let bytes = self.shared.storage.fetch_index(fetch).await?;
-        let checkpoint = LeaderEpochCheckpoint::parse(&bytes)?;
-        let mut epochs = checkpoint.lineage()?;
-        // Nothing of an epoch that ended before it wrote anything can be in the tier, and of a
-        // tier without a checkpoint's text the segment's own epochs are all that is known.
+        let mut epochs = LeaderEpochCheckpoint::parse(&bytes)?.lineage()?;
+        // Of a tier without a checkpoint's text the segment's own epochs are all that is known.
         if epochs.is_empty() {
             epochs.clone_from(newest.segment_leader_epochs());
         }
-        let epochs = Arc::new(epochs);
-        let mut read = self.shared.lineages.read.lock();
-        if read.len() >= REMEMBERED_PARTITIONS {
-            read.clear();
-        }
-        let of_newest = (newest.remote_log_segment_id().clone(), Arc::clone(&epochs));
-        read.insert(partition.clone(), of_newest);
+        let known = Known {
+            newest: id,
+            epochs: Arc::new(epochs),
+            first_undecided: None,
+        };
+        let epochs = Arc::clone(&known.epochs);
+        self.shared.lineages.put(partition, known);
         Ok(Some(Lineage { newest, epochs }))
+    }
+
+    /// The first offset of the oldest transaction that is open at the tier's end: neither its
+    /// commit nor its abort is in the tier. `None` when there is none.
+    ///
+    /// Costs a fetch of the producer snapshot for each new segment.
+    ///
+    /// # Errors
+    ///
+    /// Those of the metadata store and of the fetch. A segment without a producer snapshot tells
+    /// of no transaction.
+    pub async fn first_undecided_offset(
+        &self,
+        partition: &TopicIdPartition,
+    ) -> Result<Option<i64>, RemoteStorageError> {
+        let Some(Lineage { newest, epochs }) = self.lineage(partition).await? else {
+            return Ok(None);
+        };
+        let id = newest.remote_log_segment_id().id;
+        let known = self.shared.lineages.get(partition, id);
+        if let Some(first_undecided) = known.and_then(|known| known.first_undecided) {
+            return Ok(first_undecided);
+        }
+        let fetch = FetchIndex::new(newest, IndexType::ProducerSnapshot);
+        let first_undecided = match self.shared.storage.fetch_index(fetch).await {
+            Ok(bytes) => ProducerSnapshot::parse(&bytes)?.first_undecided_offset(),
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            Err(error) => return Err(error),
+        };
+        let known = Known {
+            newest: id,
+            epochs,
+            first_undecided: Some(first_undecided),
+        };
+        self.shared.lineages.put(partition, known);
+        Ok(first_undecided)
     }
 
     /// The finished segment that goes on where `segment` ends.
@@ -109,7 +168,7 @@ impl RemoteLogReader {
     pub(super) async fn segment_after(
         &self,
         segment: &RemoteLogSegmentMetadata,
-    ) -> Result<Option<(LeaderEpoch, RemoteLogSegmentMetadata)>, RemoteStorageError> {
+    ) -> Result<Option<RemoteLogSegmentMetadata>, RemoteStorageError> {
         let partition = segment.topic_id_partition();
         let Some(next_offset) = segment.end_offset().checked_add(1) else {
             return Ok(None);
@@ -118,11 +177,11 @@ impl RemoteLogReader {
             return Ok(None);
         };
         let metadata = &self.shared.metadata;
-        if let Some(next) = metadata
+        let next = metadata
             .find_segment(partition, last_epoch, next_offset)
-            .await?
-        {
-            return Ok(Some((last_epoch, next)));
+            .await?;
+        if next.is_some() {
+            return Ok(next);
         }
         let Some(lineage) = self.lineage(partition).await? else {
             return Ok(None);
@@ -131,8 +190,7 @@ impl RemoteLogReader {
         else {
             return Ok(None);
         };
-        let next = metadata.find_segment(partition, epoch, next_offset).await?;
-        Ok(next.map(|next| (epoch, next)))
+        metadata.find_segment(partition, epoch, next_offset).await
     }
 }
 

@@ -8,8 +8,10 @@
 //! A read whose offset is the one where an earlier read ended is sequential: the reader then reads
 //! ahead, twice as far each time, up to a limit. A jump reads just what was asked.
 //!
-//! The reader trusts the metadata store about which segments there are, and an index only about
-//! where to begin: every batch is checked against the offset that was asked for.
+//! The reader trusts the metadata store about which segments there are and how long their logs are,
+//! and asks it at each read. It trusts an index only about where to begin: the batch that lies there
+//! is compared with what the index says, and every batch with the offset that was asked for. A log
+//! that ends too early is an error, and not the end of its records.
 //!
 //! Sources: Apache Kafka's `RemoteLogManager` (`read`, `findOffsetByTimestamp`,
 //! `addAbortedTransactions`) and its consumer's rule for aborted transactions; KIP-405, KIP-98.
@@ -19,12 +21,13 @@ mod cursors;
 mod fetch;
 mod lineage;
 mod position;
+mod range;
 mod timestamp;
 
 use std::fmt;
 use std::sync::Arc;
 
-pub use committed::{AbortedTransaction, AbortedTransactions, CommittedRead};
+pub use committed::{AbortedTransaction, AbortedTransactions, CommittedRead, LocalLog};
 pub use fetch::FetchedBatches;
 pub use timestamp::OffsetAndTimestamp;
 
@@ -36,8 +39,8 @@ use lineage::Lineages;
 /// How far a sequential read reads ahead at most: 8 MiB.
 pub const DEFAULT_MAX_READ_AHEAD_BYTES: usize = 8 * 1024 * 1024;
 
-/// How many bytes that were read ahead are kept at most, all readers of this handle together:
-/// 64 MiB.
+/// How many bytes that were read ahead are kept at most, all sequential reads of one
+/// [`RemoteLogReader`] and its clones together: 64 MiB. They share it evenly.
 pub const DEFAULT_MAX_BUFFERED_BYTES: usize = 64 * 1024 * 1024;
 
 /// Reads records of remote partitions. A clone is one reference and shares what was read ahead.

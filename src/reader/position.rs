@@ -3,14 +3,19 @@
 use std::sync::Arc;
 
 use super::RemoteLogReader;
+use super::range::LogRange;
 use crate::error::RemoteStorageError;
-use crate::index::OffsetIndex;
+use crate::index::{BatchPrefix, OffsetIndex, corrupt_log};
 use crate::model::{IndexType, RemoteLogSegmentMetadata};
 use crate::ops::FetchIndex;
 
 /// A broker adds an entry to the index every 4096 bytes of log by default, so behind the last
 /// entry there are hardly more than these before the batch that is looked for.
-const INDEX_INTERVAL_BYTES: u64 = 4096;
+const INDEX_INTERVAL_BYTES: usize = 4096;
+
+/// Where the next entry is further than this, what is between them is not fetched in advance: the
+/// entries of older brokers, or of large batches, lie far apart, and those of a damaged index too.
+const MAX_SKIPPED_BYTES: usize = 1024 * 1024;
 
 /// Where to begin to read, and how far the wanted batch may begin from there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,21 +23,27 @@ pub(super) struct StartPosition {
     /// Where a batch begins that lies at or before the wanted one, in bytes.
     pub(super) position: u64,
     /// How many bytes of batches before the wanted one are to be expected.
-    pub(super) skipped: u64,
+    pub(super) skipped: usize,
+    /// The last offset of the batch at `position`, as the index says; `None` at the log's start.
+    floor: Option<i64>,
 }
 
+/// The start of a log needs no index.
+const LOG_START: StartPosition = StartPosition {
+    position: 0,
+    skipped: 0,
+    floor: None,
+};
+
 impl RemoteLogReader {
-    /// Looks an offset up. The start of a segment needs no index.
+    /// Looks an offset up.
     pub(super) async fn start_position(
         &self,
         segment: &Arc<RemoteLogSegmentMetadata>,
         offset: i64,
     ) -> Result<StartPosition, RemoteStorageError> {
         if offset <= segment.start_offset() {
-            return Ok(StartPosition {
-                position: 0,
-                skipped: 0,
-            });
+            return Ok(LOG_START);
         }
         let fetch = FetchIndex::new(Arc::clone(segment), IndexType::Offset);
         let bytes = self.shared.storage.fetch_index(fetch).await?;
@@ -40,22 +51,48 @@ impl RemoteLogReader {
     }
 }
 
+impl StartPosition {
+    /// Compares what the index says with the range that was fetched on its word. An index that
+    /// leads too far would hide records.
+    pub(super) fn check(
+        &self,
+        segment: &RemoteLogSegmentMetadata,
+        range: &LogRange,
+    ) -> Result<(), RemoteStorageError> {
+        let Some(floor) = self.floor else {
+            return Ok(());
+        };
+        // Brokers before 4.0 named the last offset of several batches that were appended at once.
+        match BatchPrefix::read(&range.bytes) {
+            Ok(Some(batch)) if batch.last_offset.is_some_and(|last| last <= floor) => Ok(()),
+            _ => Err(corrupt_log(format_args!(
+                "no batch up to offset {floor} begins at position {}, as the offset index of \
+                 segment {} says",
+                self.position,
+                segment.remote_log_segment_id()
+            ))),
+        }
+    }
+}
+
 fn look_up(base_offset: i64, bytes: &[u8], offset: i64) -> StartPosition {
     let index = OffsetIndex::new(base_offset, bytes);
     let floor = index.lookup(offset);
     let position = u64::from(floor.position);
-    if floor.offset == offset {
+    let skipped = if floor.offset == offset {
         // The entry names the last offset of the batch that begins there: it is the wanted one.
-        return StartPosition {
-            position,
-            skipped: 0,
-        };
+        0
+    } else {
+        // The wanted batch begins at or before the next entry's.
+        index.ceiling(offset).map_or(INDEX_INTERVAL_BYTES, |next| {
+            usize::try_from(next.position.saturating_sub(floor.position)).unwrap_or(usize::MAX)
+        })
+    };
+    StartPosition {
+        position,
+        skipped: skipped.min(MAX_SKIPPED_BYTES),
+        floor: (position > 0).then_some(floor.offset),
     }
-    // The wanted batch begins at or before the next entry's.
-    let skipped = index.ceiling(offset).map_or(INDEX_INTERVAL_BYTES, |entry| {
-        u64::from(entry.position).saturating_sub(position)
-    });
-    StartPosition { position, skipped }
 }
 
 #[cfg(test)]

@@ -1,16 +1,17 @@
 //! The first record at or after a timestamp.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use super::RemoteLogReader;
-use super::lineage::{Epochs, Lineage, epoch_of};
+use super::lineage::{Epochs, epoch_of};
+use super::range::log_size;
 use crate::error::RemoteStorageError;
 use crate::index::{BatchPrefix, Batches, DEFAULT_MAX_DECOMPRESSED_BYTES, TimeIndex, corrupt_log};
 use crate::model::{
     IndexType, LeaderEpoch, RemoteLogSegmentMetadata, RemoteLogSegmentState, TopicIdPartition,
 };
-use crate::ops::{FetchIndex, FetchSegment};
+use crate::ops::FetchIndex;
 
 /// A scan fetches this much at once.
 const SCAN_BYTES: usize = 1024 * 1024;
@@ -31,9 +32,11 @@ impl RemoteLogReader {
     /// Finds the first record of the partition, in the order of offsets, whose offset is at or
     /// after `starting_offset` and whose timestamp is at or after `timestamp_ms`.
     ///
-    /// Segments that no longer belong to the partition's history are passed over, and so are those
-    /// whose highest timestamp is lower. Control records count, as in Kafka. When a segment that
-    /// qualifies has no such record after all, the search goes on with the next.
+    /// `leader_epochs` is the partition's history, each epoch with its first offset: a broker has
+    /// its own, and without (`None`) it is the one that the tier tells. Segments that do not belong
+    /// to it are passed over, and so are those whose highest timestamp is lower. Control records
+    /// count, as in Kafka. When a segment that qualifies has no such record after all, the search
+    /// goes on with the next.
     ///
     /// # Errors
     ///
@@ -44,17 +47,26 @@ impl RemoteLogReader {
         partition: &TopicIdPartition,
         timestamp_ms: i64,
         starting_offset: i64,
+        leader_epochs: Option<&BTreeMap<LeaderEpoch, i64>>,
     ) -> Result<Option<OffsetAndTimestamp>, RemoteStorageError> {
-        let Some(lineage) = self.lineage(partition).await? else {
-            return Ok(None);
+        let of_tier;
+        let epochs = match leader_epochs {
+            Some(epochs) => epochs,
+            None => match self.lineage(partition).await? {
+                Some(lineage) => {
+                    of_tier = lineage.epochs;
+                    &*of_tier
+                }
+                None => return Ok(None),
+            },
         };
-        let first_epoch = epoch_of(&lineage.epochs, starting_offset)
-            .or_else(|| lineage.epochs.first_key_value().map(|(epoch, _)| *epoch));
+        let first_epoch = epoch_of(epochs, starting_offset)
+            .or_else(|| epochs.first_key_value().map(|(epoch, _)| *epoch));
         let Some(first_epoch) = first_epoch else {
             return Ok(None);
         };
         let mut seen = HashSet::new();
-        for &epoch in lineage.epochs.range(first_epoch..).map(|(epoch, _)| epoch) {
+        for &epoch in epochs.range(first_epoch..).map(|(epoch, _)| epoch) {
             let metadata = &self.shared.metadata;
             for segment in metadata.list_segments_by_epoch(partition, epoch).await? {
                 let qualifies = segment.state() == RemoteLogSegmentState::CopySegmentFinished
@@ -62,7 +74,7 @@ impl RemoteLogReader {
                     && (segment.max_timestamp_ms() >= timestamp_ms
                         || segment.max_timestamp_ms() == -1)
                     && segment.end_offset() >= starting_offset
-                    && lineage.contains(&segment);
+                    && is_of_lineage(&segment, epochs);
                 if !qualifies || !seen.insert(segment.remote_log_segment_id().id) {
                     continue;
                 }
@@ -88,17 +100,13 @@ impl RemoteLogReader {
         let bytes = self.shared.storage.fetch_index(fetch).await?;
         let reached = TimeIndex::new(segment.start_offset(), &bytes).scan_start(timestamp_ms);
         let from = starting_offset.max(reached.offset);
-        let mut position = self.start_position(segment, from).await?.position;
-        let mut window = SCAN_BYTES;
+        let start = self.start_position(segment, from).await?;
+        let mut range = self
+            .fetch_range(segment, start.position, SCAN_BYTES)
+            .await?;
+        start.check(segment, &range)?;
         loop {
-            let start = u32::try_from(position).map_err(|_| {
-                corrupt_log(format_args!("position {position} is beyond any segment"))
-            })?;
-            let end = position.saturating_add(window as u64) - 1;
-            let end = u32::try_from(end).unwrap_or(u32::MAX);
-            let fetch = FetchSegment::new(Arc::clone(segment), start, Some(end));
-            let bytes = self.shared.storage.fetch(fetch).await?;
-            let mut batches = Batches::new(&bytes);
+            let mut batches = Batches::new(&range.bytes);
             for batch in batches.by_ref() {
                 let batch = batch?;
                 let found = batch.first_record_at_or_after_timestamp(
@@ -115,54 +123,62 @@ impl RemoteLogReader {
                     }));
                 }
             }
-            if bytes.len() < window {
+            let cut = batches.remainder();
+            if range.at_end && cut.is_empty() {
                 return Ok(None);
             }
+            let position = range.position + batches.position() as u64;
             // A batch that the range cut off is fetched whole, however large it is.
-            let cut = BatchPrefix::read(batches.remainder())?;
-            window = cut.map_or(SCAN_BYTES, |cut| cut.size.max(SCAN_BYTES));
-            position += batches.position() as u64;
+            let needed = BatchPrefix::read(cut)?.map_or(BatchPrefix::SIZE, |cut| cut.size);
+            let left = log_size(segment).map(|size| size.saturating_sub(position));
+            if range.at_end || left.is_some_and(|left| !cut.is_empty() && left < needed as u64) {
+                return Err(corrupt_log(format_args!(
+                    "the log of segment {} ends within the batch at position {position}",
+                    segment.remote_log_segment_id()
+                )));
+            }
+            range = self
+                .fetch_range(segment, position, needed.max(SCAN_BYTES))
+                .await?;
         }
     }
 }
 
-impl Lineage {
-    /// Whether a segment belongs to this history (Kafka's `isRemoteSegmentWithinLeaderEpochs`).
-    fn contains(&self, segment: &RemoteLogSegmentMetadata) -> bool {
-        let lineage = without_empty_epochs(&self.epochs);
-        let epochs = without_empty_epochs(segment.segment_leader_epochs());
-        let (Some((&oldest, &oldest_start)), Some((&newest, _))) =
-            (lineage.first_key_value(), lineage.last_key_value())
-        else {
-            return false;
-        };
-        let Some((&last, _)) = epochs.last_key_value() else {
-            return false;
-        };
-        if last < oldest || last > newest {
-            return false;
-        }
-        let mut of_segment = epochs.range(oldest..);
-        let Some((&first, &first_start)) = of_segment.next() else {
-            return false;
-        };
-        match lineage.get(&first) {
-            // The log's start may have been moved up into the segment.
-            Some(&start) if first_start < start && (first, start) != (oldest, oldest_start) => {
-                return false;
-            }
-            Some(_) => {}
-            None => return false,
-        }
-        // From there on the two must tell the same, epoch by epoch.
-        let mut expected = lineage.range(first..).skip(1);
-        if !of_segment.all(|entry| expected.next() == Some(entry)) {
-            return false;
-        }
-        expected
-            .next()
-            .is_none_or(|(_, &start)| segment.end_offset() < start)
+/// Whether a segment belongs to this history (Kafka's `isRemoteSegmentWithinLeaderEpochs`).
+fn is_of_lineage(segment: &RemoteLogSegmentMetadata, lineage: &Epochs) -> bool {
+    let lineage = without_empty_epochs(lineage);
+    let epochs = without_empty_epochs(segment.segment_leader_epochs());
+    let (Some((&oldest, &oldest_start)), Some((&newest, _))) =
+        (lineage.first_key_value(), lineage.last_key_value())
+    else {
+        return false;
+    };
+    let Some((&last, _)) = epochs.last_key_value() else {
+        return false;
+    };
+    if last < oldest || last > newest {
+        return false;
     }
+    let mut of_segment = epochs.range(oldest..);
+    let Some((&first, &first_start)) = of_segment.next() else {
+        return false;
+    };
+    match lineage.get(&first) {
+        // The log's start may have been moved up into the segment.
+        Some(&start) if first_start < start && (first, start) != (oldest, oldest_start) => {
+            return false;
+        }
+        Some(_) => {}
+        None => return false,
+    }
+    // From there on the two must tell the same, epoch by epoch.
+    let mut expected = lineage.range(first..).skip(1);
+    if !of_segment.all(|entry| expected.next() == Some(entry)) {
+        return false;
+    }
+    expected
+        .next()
+        .is_none_or(|(_, &start)| segment.end_offset() < start)
 }
 
 /// An epoch that starts where the next one does has written nothing.
