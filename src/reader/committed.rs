@@ -202,9 +202,8 @@ impl RemoteLogReader {
         let Some(next_offset) = end_offset.checked_add(1) else {
             return Ok(None);
         };
-        let Some(first_epoch) = epoch_of(epochs, next_offset) else {
-            return Ok(None);
-        };
+        // Below a log start that was moved up, all epochs come later.
+        let first_epoch = epoch_of(epochs, next_offset).unwrap_or(LeaderEpoch(i32::MIN));
         for (&epoch, &epoch_start) in epochs.range(first_epoch..) {
             let from = next_offset.max(epoch_start);
             let metadata = &self.shared.metadata;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 use uuid::Uuid;
 
@@ -17,6 +18,8 @@ const MAX_AGE: u64 = 4096;
 pub(super) struct Cursor {
     /// The id of the segment.
     pub(super) segment: Uuid,
+    /// Whether that read itself went on where another had ended.
+    pub(super) is_sequential: bool,
     /// Log bytes from the end of the read on that have been fetched already, or none.
     pub(super) rest: LogRange,
 }
@@ -32,10 +35,12 @@ pub(super) struct Cursors {
 struct Kept {
     by_place: BTreeMap<Place, Cursor>,
     by_age: BTreeMap<u64, Place>,
-    next_number: u64,
-    /// How many bytes are kept alive, and by how many cursors.
+    /// Those that hold bytes, by age, and how many bytes.
+    holders: BTreeMap<u64, Place>,
     bytes: usize,
-    holders: usize,
+    /// How many are of sequential reads, with bytes or without.
+    sequential: usize,
+    next_number: u64,
 }
 
 /// The offset at which the next read is sequential. Several reads may have ended there.
@@ -63,35 +68,60 @@ impl Cursors {
         kept.remove(place)
     }
 
-    /// Keeps a cursor, and forgets the oldest beyond the bounds.
+    /// Keeps a cursor, and lets go what is beyond the bounds, the oldest first.
     pub(super) fn keep(&self, partition: &TopicIdPartition, next_offset: i64, cursor: Cursor) {
         let mut kept = self.kept.lock();
-        let place = Place::new(partition, next_offset, kept.next_number);
+        let number = kept.next_number;
         kept.next_number += 1;
-        kept.bytes += held(&cursor);
-        kept.holders += usize::from(held(&cursor) > 0);
-        kept.by_place.insert(place, cursor);
-        kept.by_age.insert(place.number, place);
-        while let Some((&number, &oldest)) = kept.by_age.first_key_value()
-            && (kept.bytes > self.max_bytes || place.number - number >= MAX_AGE)
+        kept.insert(Place::new(partition, next_offset, number), cursor);
+        while kept.bytes > self.max_bytes && kept.release_oldest() {}
+        while let Some((&oldest, &place)) = kept.by_age.first_key_value()
+            && number - oldest >= MAX_AGE
         {
-            kept.remove(oldest);
+            kept.remove(place);
         }
     }
 
-    /// How much one more sequential read may read ahead, so that none takes another's away.
+    /// How much one more sequential read may read ahead, so that none takes another's away before
+    /// it is used.
     pub(super) fn fair_share(&self) -> usize {
-        self.max_bytes / (self.kept.lock().holders + 1)
+        self.max_bytes / (self.kept.lock().sequential + 1)
     }
 }
 
 impl Kept {
+    fn insert(&mut self, place: Place, cursor: Cursor) {
+        if !cursor.rest.bytes.is_empty() {
+            self.bytes += cursor.rest.answered;
+            self.holders.insert(place.number, place);
+        }
+        self.sequential += usize::from(cursor.is_sequential);
+        self.by_age.insert(place.number, place);
+        self.by_place.insert(place, cursor);
+    }
+
     fn remove(&mut self, place: Place) -> Option<Cursor> {
         self.by_age.remove(&place.number);
         let cursor = self.by_place.remove(&place)?;
-        self.bytes -= held(&cursor);
-        self.holders -= usize::from(held(&cursor) > 0);
+        if self.holders.remove(&place.number).is_some() {
+            self.bytes -= cursor.rest.answered;
+        }
+        self.sequential -= usize::from(cursor.is_sequential);
         Some(cursor)
+    }
+
+    /// Lets the bytes go that have been held the longest: the place is still known.
+    fn release_oldest(&mut self) -> bool {
+        let Some((_, place)) = self.holders.pop_first() else {
+            return false;
+        };
+        if let Some(cursor) = self.by_place.get_mut(&place) {
+            // The rest keeps the whole answer alive that it is a part of.
+            self.bytes -= cursor.rest.answered;
+            cursor.rest.bytes = Bytes::new();
+            cursor.rest.at_end = false;
+        }
+        true
     }
 }
 
@@ -106,19 +136,8 @@ impl Place {
     }
 }
 
-/// The rest keeps the whole answer alive that it is a part of.
-fn held(cursor: &Cursor) -> usize {
-    if cursor.rest.bytes.is_empty() {
-        0
-    } else {
-        cursor.rest.answered
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
-
     use super::*;
 
     fn partition(index: i32) -> TopicIdPartition {
@@ -128,6 +147,7 @@ mod tests {
     fn cursor(segment: u128, answered: usize) -> Cursor {
         Cursor {
             segment: Uuid::from_u128(segment),
+            is_sequential: answered > 0,
             rest: LogRange {
                 position: 0,
                 bytes: Bytes::from_static(if answered > 0 { b"x" } else { b"" }),
@@ -138,16 +158,23 @@ mod tests {
         }
     }
 
-    fn offsets(cursors: &Cursors) -> Vec<i64> {
+    /// The offset of each cursor, and whether it holds bytes; the oldest first.
+    fn kept(cursors: &Cursors) -> Vec<(i64, bool)> {
         let kept = cursors.kept.lock();
         assert_eq!(kept.by_age.len(), kept.by_place.len());
-        let held: Vec<_> = kept.by_place.values().map(held).collect();
-        assert_eq!(kept.bytes, held.iter().sum::<usize>());
-        assert_eq!(kept.holders, held.iter().filter(|held| **held > 0).count());
-        kept.by_age
-            .values()
-            .map(|place| place.next_offset)
-            .collect()
+        let held = kept.holders.values().map(|place| &kept.by_place[place]);
+        assert_eq!(
+            kept.bytes,
+            held.map(|cursor| cursor.rest.answered).sum::<usize>()
+        );
+        let sequential = kept.by_place.values().filter(|cursor| cursor.is_sequential);
+        assert_eq!(kept.sequential, sequential.count());
+        let all = kept.by_age.iter().map(|(number, place)| {
+            let holds = !kept.by_place[place].rest.bytes.is_empty();
+            assert_eq!(holds, kept.holders.contains_key(number));
+            (place.next_offset, holds)
+        });
+        all.collect()
     }
 
     #[test]
@@ -161,7 +188,7 @@ mod tests {
         assert!(cursors.take(&other_topic, 7).is_none());
         assert!(cursors.take(&partition(0), 7).is_some());
         assert!(cursors.take(&partition(0), 7).is_none());
-        assert_eq!(offsets(&cursors), []);
+        assert_eq!(kept(&cursors), []);
     }
 
     #[test]
@@ -179,19 +206,26 @@ mod tests {
     #[test]
     fn what_is_kept_stays_within_the_bound_and_the_oldest_goes_first() {
         let cursors = Cursors::new(5_000);
-        for offset in 0..100 {
+        for offset in 0..7 {
             cursors.keep(&partition(0), offset, cursor(1, 1_000));
         }
-        assert_eq!(offsets(&cursors), [95, 96, 97, 98, 99]);
-        cursors.keep(&partition(0), 100, cursor(1, 2_500));
-        assert_eq!(offsets(&cursors), [98, 99, 100]);
+        let held = |first| (0..7).map(move |offset| (offset, offset >= first));
+        assert_eq!(kept(&cursors), held(2).collect::<Vec<_>>());
+        cursors.keep(&partition(0), 7, cursor(1, 2_500));
+        assert_eq!(
+            kept(&cursors),
+            held(5).chain([(7, true)]).collect::<Vec<_>>()
+        );
     }
 
     #[test]
-    fn a_cursor_larger_than_the_bound_is_not_kept() {
+    fn of_more_than_the_bound_only_the_place_is_kept() {
         let cursors = Cursors::new(5_000);
         cursors.keep(&partition(0), 7, cursor(1, 5_001));
-        assert_eq!(offsets(&cursors), []);
+        assert_eq!(kept(&cursors), [(7, false)]);
+        let taken = cursors.take(&partition(0), 7).unwrap();
+        assert!(taken.rest.bytes.is_empty());
+        assert_eq!(kept(&cursors), []);
     }
 
     #[test]
@@ -200,9 +234,9 @@ mod tests {
         for offset in 0..10_000 {
             cursors.keep(&partition(0), offset, cursor(1, 0));
         }
-        let offsets = offsets(&cursors);
-        assert_eq!(offsets.len() as u64, MAX_AGE);
-        assert_eq!(offsets.last(), Some(&9_999));
+        let kept = kept(&cursors);
+        assert_eq!(kept.len() as u64, MAX_AGE);
+        assert_eq!(kept.last(), Some(&(9_999, false)));
     }
 
     #[test]
@@ -214,7 +248,7 @@ mod tests {
             cursors.keep(&partition(1), offset, cursor(1, 10));
             cursors.take(&partition(1), offset);
         }
-        assert_eq!(offsets(&cursors), []);
+        assert_eq!(kept(&cursors), []);
         assert_eq!(cursors.fair_share(), 5_000);
     }
 }

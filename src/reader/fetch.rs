@@ -103,8 +103,11 @@ impl RemoteLogReader {
         let cursors = &self.shared.cursors;
         let segment = Arc::new(segment);
         let before = cursors.take(segment.topic_id_partition(), offset);
+        let is_sequential = before.is_some();
         let range = match before {
-            Some(Cursor { segment: of, rest }) if of == segment.remote_log_segment_id().id => {
+            Some(Cursor {
+                segment: of, rest, ..
+            }) if of == segment.remote_log_segment_id().id => {
                 if is_worth_its_memory(&rest, max_bytes) {
                     rest
                 } else {
@@ -122,7 +125,20 @@ impl RemoteLogReader {
                 range
             }
         };
-        self.hand_out(segment, range, offset, max_bytes).await
+        let (batches, rest) = self.hand_out(segment, range, offset, max_bytes).await?;
+        if let Some(mut rest) = rest {
+            if !is_worth_its_memory(&rest, max_bytes) {
+                rest.bytes = Bytes::new();
+            }
+            let cursor = Cursor {
+                segment: batches.segment.remote_log_segment_id().id,
+                is_sequential,
+                rest,
+            };
+            let partition = batches.segment.topic_id_partition();
+            cursors.keep(partition, batches.next_offset, cursor);
+        }
+        Ok(batches)
     }
 
     /// The window after one of `window` bytes, for a read that is sequential.
@@ -134,14 +150,15 @@ impl RemoteLogReader {
             .max(max_bytes)
     }
 
-    /// Hands out what a range has from `offset` on, fetching more until it has something.
+    /// Hands out what a range has from `offset` on, fetching more until it has something, and what
+    /// is left of it. Nothing is left where the tier ends.
     async fn hand_out(
         &self,
         mut segment: Arc<RemoteLogSegmentMetadata>,
         mut range: LogRange,
         offset: i64,
         max_bytes: usize,
-    ) -> Result<FetchedBatches, RemoteStorageError> {
+    ) -> Result<(FetchedBatches, Option<LogRange>), RemoteStorageError> {
         // Each turn goes on at a later position or, at a log's end, in a later segment, but for one
         // that fetches a batch again of which the range had only the start.
         loop {
@@ -151,13 +168,8 @@ impl RemoteLogReader {
                     end,
                     next_offset,
                 } => {
-                    return Ok(self.leave_cursor(
-                        segment,
-                        range,
-                        start..end,
-                        next_offset,
-                        max_bytes,
-                    ));
+                    let (batches, rest) = part(segment, range, start..end, next_offset);
+                    return Ok((batches, Some(rest)));
                 }
                 Found::Beyond { start, needed } => (start, needed),
             };
@@ -187,60 +199,55 @@ impl RemoteLogReader {
             }
             // Compaction has removed the segment's end (KAFKA-15388).
             let Some(next) = self.segment_after(&segment).await? else {
-                return Ok(FetchedBatches {
+                let nothing = FetchedBatches {
                     bytes: Bytes::new(),
                     position,
                     next_offset: segment.end_offset().saturating_add(1),
                     segment,
-                });
+                };
+                return Ok((nothing, None));
             };
             segment = Arc::new(next);
             range = self.fetch_range(&segment, 0, max_bytes).await?;
         }
     }
-
-    /// Parts what is handed out from what the next read goes on with.
-    fn leave_cursor(
-        &self,
-        segment: Arc<RemoteLogSegmentMetadata>,
-        range: LogRange,
-        wanted: std::ops::Range<usize>,
-        next_offset: i64,
-        max_bytes: usize,
-    ) -> FetchedBatches {
-        let mut rest = LogRange {
-            position: range.position + wanted.end as u64,
-            bytes: range.bytes.slice(wanted.end..),
-            ..range
-        };
-        // At the end of the log the rest of the segment's offsets has no batch.
-        let next_offset = if rest.at_end && rest.bytes.is_empty() {
-            next_offset.max(segment.end_offset().saturating_add(1))
-        } else {
-            next_offset
-        };
-        if !is_worth_its_memory(&rest, max_bytes) {
-            rest.bytes = Bytes::new();
-        }
-        let cursor = Cursor {
-            segment: segment.remote_log_segment_id().id,
-            rest,
-        };
-        let partition = segment.topic_id_partition();
-        self.shared.cursors.keep(partition, next_offset, cursor);
-        FetchedBatches {
-            bytes: range.bytes.slice(wanted.clone()),
-            position: range.position + wanted.start as u64,
-            next_offset,
-            segment,
-        }
-    }
 }
 
-/// Whether a read of this size is answered from what is left. If it is little, and not the end of
-/// the log, a fetch is due anyway.
+/// Parts what is handed out from what is left.
+fn part(
+    segment: Arc<RemoteLogSegmentMetadata>,
+    range: LogRange,
+    wanted: std::ops::Range<usize>,
+    next_offset: i64,
+) -> (FetchedBatches, LogRange) {
+    let rest = LogRange {
+        position: range.position + wanted.end as u64,
+        bytes: range.bytes.slice(wanted.end..),
+        ..range
+    };
+    // At the end of the log the rest of the segment's offsets has no batch.
+    let next_offset = if rest.at_end && rest.bytes.is_empty() {
+        next_offset.max(segment.end_offset().saturating_add(1))
+    } else {
+        next_offset
+    };
+    let batches = FetchedBatches {
+        position: range.position + wanted.start as u64,
+        bytes: range.bytes.slice(wanted),
+        next_offset,
+        segment,
+    };
+    (batches, rest)
+}
+
+/// Whether a read of this size is answered from what is left. If it is little or no whole batch, and
+/// not the end of the log, a fetch is due anyway.
 fn is_worth_its_memory(rest: &LogRange, max_bytes: usize) -> bool {
-    rest.at_end || rest.bytes.len() >= (max_bytes / 2).max(1)
+    let has_batch = || {
+        let first = BatchPrefix::read(&rest.bytes);
+        first.is_ok_and(|first| first.is_some_and(|first| first.size <= rest.bytes.len()))
+    };
+    rest.at_end || (rest.bytes.len() >= max_bytes / 2 && has_batch())
 }
 
 /// Looks for whole batches from `offset` on, of at most `max_bytes` bytes but for the first.

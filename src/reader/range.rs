@@ -64,7 +64,16 @@ impl RemoteLogReader {
         })?;
         let end = u32::try_from(position.saturating_add(wanted) - 1).unwrap_or(u32::MAX);
         let fetch = FetchSegment::new(Arc::clone(segment), start, Some(end));
-        let bytes = self.shared.storage.fetch(fetch).await?;
+        let bytes = match self.shared.storage.fetch(fetch).await {
+            // The range is not inverted, so it begins beyond the log's end.
+            Err(RemoteStorageError::InvalidArgument(_)) => {
+                return Err(corrupt_log(format_args!(
+                    "position {position} is beyond the end of the log of segment {}",
+                    segment.remote_log_segment_id()
+                )));
+            }
+            answer => answer?,
+        };
         let is_short = (bytes.len() as u64) < u64::from(end - start) + 1;
         let range = LogRange {
             position,

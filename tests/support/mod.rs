@@ -7,9 +7,11 @@
     clippy::cast_precision_loss
 )]
 
+pub mod batches;
 pub mod metadata_topic;
 pub mod segments;
 #[cfg(all(feature = "aws", feature = "gcp", feature = "azure"))]
 pub mod servers;
 pub mod sink;
 pub mod store;
+pub mod tier;

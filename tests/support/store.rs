@@ -1,5 +1,6 @@
 //! An in-memory store that notes every request, and delays or fails those that a test names.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,15 +8,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
 use object_store::memory::InMemory;
 use object_store::multipart::{MultipartStore, PartId};
 use object_store::path::Path;
 use object_store::{
-    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartId, MultipartUpload,
-    ObjectMeta, ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult,
-    Result,
+    CopyOptions, Error, GetOptions, GetResult, GetResultPayload, ListResult, MultipartId,
+    MultipartUpload, ObjectMeta, ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload,
+    PutResult, Result,
 };
 use parking_lot::Mutex;
 
@@ -51,12 +53,16 @@ pub enum Outcome {
 
 type Script = dyn Fn(&Request, usize) -> Fate + Send + Sync;
 
+/// The bytes of an object that is made where it is read.
+type Content = dyn Fn(Range<u64>) -> Bytes + Send + Sync;
+
 /// A store over memory. Clones share everything.
 #[derive(Clone)]
 pub struct TestStore {
     pub inner: Arc<InMemory>,
     requests: Arc<Mutex<Vec<Request>>>,
     script: Arc<Mutex<Arc<Script>>>,
+    generated: Arc<Mutex<HashMap<Path, (ObjectMeta, Arc<Content>)>>>,
     open_uploads: Arc<Mutex<Vec<String>>>,
     in_flight: Arc<AtomicUsize>,
     most_in_flight: Arc<AtomicUsize>,
@@ -80,6 +86,7 @@ impl TestStore {
             inner: Arc::new(InMemory::new()),
             requests: Arc::default(),
             script: Arc::new(Mutex::new(Arc::new(|_: &Request, _| Fate::default()))),
+            generated: Arc::default(),
             open_uploads: Arc::default(),
             in_flight: Arc::default(),
             most_in_flight: Arc::default(),
@@ -97,6 +104,51 @@ impl TestStore {
             delay: latency + Duration::from_secs_f64(request.bytes as f64 / bytes_per_second),
             outcome: Outcome::Served,
         });
+    }
+
+    /// Puts an object that takes no memory: its bytes are made where they are read.
+    pub fn generate(
+        &self,
+        key: &Path,
+        size: u64,
+        content: impl Fn(Range<u64>) -> Bytes + Send + Sync + 'static,
+    ) {
+        let meta = ObjectMeta {
+            location: key.clone(),
+            last_modified: std::time::UNIX_EPOCH.into(),
+            size,
+            e_tag: None,
+            version: None,
+        };
+        let mut generated = self.generated.lock();
+        generated.insert(key.clone(), (meta, Arc::new(content)));
+    }
+
+    /// What stands under a key.
+    async fn answer(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
+        let generated = self.generated.lock().get(location).cloned();
+        let Some((meta, content)) = generated else {
+            return self.inner.get_opts(location, options).await;
+        };
+        let range = match &options.range {
+            None => 0..meta.size,
+            Some(range) => range.as_range(meta.size).map_err(|source| Error::Generic {
+                store: "TestStore",
+                source: Box::new(source),
+            })?,
+        };
+        let bytes = if options.head {
+            Bytes::new()
+        } else {
+            content(range.clone())
+        };
+        Ok(GetResult {
+            payload: GetResultPayload::Stream(futures::stream::iter([Ok(bytes)]).boxed()),
+            meta,
+            range,
+            attributes: object_store::Attributes::new(),
+            extensions: Default::default(),
+        })
     }
 
     pub fn requests(&self) -> Vec<Request> {
@@ -238,8 +290,7 @@ impl ObjectStore for TestStore {
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
         let kind = if options.head { "head" } else { "get" };
         let size = self
-            .inner
-            .get_opts(location, GetOptions::new().with_head(true))
+            .answer(location, GetOptions::new().with_head(true))
             .await;
         let size = size.map_or(0, |result| result.meta.size);
         let bytes = match &options.range {
@@ -249,7 +300,7 @@ impl ObjectStore for TestStore {
                 .as_range(size)
                 .map_or(0, |range: Range<u64>| range.end - range.start),
         };
-        let work = self.inner.get_opts(location, options);
+        let work = self.answer(location, options);
         self.serve(request(kind, location, bytes), work).await
     }
 
