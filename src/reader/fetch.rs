@@ -168,7 +168,7 @@ impl RemoteLogReader {
                     end,
                     next_offset,
                 } => {
-                    let (batches, rest) = part(segment, range, start..end, next_offset);
+                    let (batches, rest) = part(segment, &range, start..end, next_offset);
                     return Ok((batches, Some(rest)));
                 }
                 Found::Beyond { start, needed } => (start, needed),
@@ -216,14 +216,14 @@ impl RemoteLogReader {
 /// Parts what is handed out from what is left.
 fn part(
     segment: Arc<RemoteLogSegmentMetadata>,
-    range: LogRange,
+    range: &LogRange,
     wanted: std::ops::Range<usize>,
     next_offset: i64,
 ) -> (FetchedBatches, LogRange) {
     let rest = LogRange {
         position: range.position + wanted.end as u64,
         bytes: range.bytes.slice(wanted.end..),
-        ..range
+        ..*range
     };
     // At the end of the log the rest of the segment's offsets has no batch.
     let next_offset = if rest.at_end && rest.bytes.is_empty() {

@@ -39,6 +39,10 @@ struct Known {
     newest: Uuid,
     epochs: Arc<Epochs>,
     /// The first offset of the oldest transaction that was open at its end, once it is known.
+    #[expect(
+        clippy::option_option,
+        reason = "unknown, and known to be none, are two things"
+    )]
     first_undecided: Option<Option<i64>>,
 }
 

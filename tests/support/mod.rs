@@ -4,7 +4,10 @@
     unreachable_pub,
     missing_docs,
     clippy::cast_possible_truncation,
-    clippy::cast_precision_loss
+    clippy::cast_precision_loss,
+    clippy::type_complexity,
+    clippy::default_trait_access,
+    clippy::format_collect
 )]
 
 pub mod batches;

@@ -153,6 +153,7 @@ fn open_all(dir: &Path) -> Result<Vec<ClosedSegment>, RemoteStorageError> {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one row for each way to be damaged")]
 fn damaged_directories_are_refused_by_the_name_of_the_file() {
     type Damage = fn(&Path);
     const LOG: &str = "00000000000000000270.log";
