@@ -135,9 +135,12 @@ deny() {
   "$DENY/package/bin/cargo-deny" --offline --locked check bans licenses sources
 }
 
+# A feature whose name begins with `_` is what others share, and nothing by itself.
 features() {
   cargo metadata --locked --no-deps --format-version 1 |
-    python3 -c 'import json, sys; print(*sorted(set(json.load(sys.stdin)["packages"][0]["features"]) - {"default"}))'
+    python3 -c 'import json, sys
+names = set(json.load(sys.stdin)["packages"][0]["features"]) - {"default"}
+print(*sorted(name for name in names if not name.startswith("_")))'
 }
 
 clippy() { cargo clippy --locked --all-targets "$@" -- -D warnings; }
