@@ -3,9 +3,12 @@
 use std::fs;
 use std::path::Path;
 use std::process::Stdio;
+#[cfg(feature = "aws")]
 use std::time::{Duration, Instant};
 
-use crate::program::{Scratch, command, finish, run};
+#[cfg(feature = "aws")]
+use crate::program::finish;
+use crate::program::{Scratch, command, run};
 
 #[test]
 fn a_standard_error_that_takes_nothing_changes_no_exit_code() {
