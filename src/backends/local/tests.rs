@@ -611,11 +611,11 @@ fn a_full_disk_is_an_error_that_names_the_file() {
 proptest! {
     #[test]
     fn no_key_leads_out_of_the_root(text in "[a./%\\\\~ \u{e9}-]{0,24}", raw in any::<String>()) {
-        let client = LocalClient::new("/root/tier");
+        let client = LocalClient::new("/some/tier");
         for text in [text, raw] {
             for key in Path::parse(&text).into_iter().chain([Path::from(text.as_str())]) {
                 let Ok(path) = client.file_path(&key) else { continue };
-                let rest = path.strip_prefix("/root/tier").unwrap();
+                let rest = path.strip_prefix("/some/tier").unwrap();
                 prop_assert!(
                     rest.components().all(|c| matches!(c, std::path::Component::Normal(_))),
                     "{key:?} is {path:?}"
