@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::sync::Arc;
 
@@ -88,7 +89,7 @@ fn printed(error: &RemoteStorageError) -> String {
     let mut text = format!("{error} {error:?}");
     let mut cause = std::error::Error::source(error);
     while let Some(error) = cause {
-        text += &format!(" {error} {error:?}");
+        write!(text, " {error} {error:?}").unwrap();
         cause = error.source();
     }
     text
@@ -115,7 +116,7 @@ async fn spans_logs_errors_and_debug_have_no_secret() {
         let endpoint = refusing_server(status).await;
         for config in configs(&endpoint) {
             let storage = RemoteStorage::open(&config).unwrap();
-            shown += &format!("{config:?} {storage:?} ");
+            write!(shown, "{config:?} {storage:?} ").unwrap();
             let metadata = metadata(0x1e, 0, 10);
             let dir = tempfile::tempdir().unwrap();
             let copy = CopySegment::new(Arc::clone(&metadata), files(dir.path(), b"0123456789"));
