@@ -261,9 +261,9 @@ impl RemoteStorageError {
     /// Whether the same request may succeed if it is repeated.
     ///
     /// A timeout is retryable when it ended one attempt of one request, and not when it ended a
-    /// whole operation. The retry layer repeats a [`Corrupt`](Self::Corrupt) answer to a read
-    /// once, as it does a 401 or 403 (with fresh credentials); those rules need to know what was
-    /// tried before and stand there.
+    /// whole operation. Two rules need to know what was tried before and stand elsewhere: the retry
+    /// layer repeats a [`Corrupt`](Self::Corrupt) answer to a read once, and a store that has just
+    /// read its credentials anew marks a 401 or 403 as transient, so that it is repeated.
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::TimedOut {
