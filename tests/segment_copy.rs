@@ -272,10 +272,13 @@ async fn a_failed_copy_aborts_its_upload_once_removes_its_objects_and_names_phas
 
 #[tokio::test]
 async fn an_upload_that_the_store_has_forgotten_is_started_anew_once() {
-    for forgets_at in ["part", "complete"] {
+    for (forgets_at, served_before) in [("part", 0), ("part", 3), ("complete", 0)] {
         let store = TestStore::new();
         store.script(move |request, before| Fate {
-            outcome: if request.kind == forgets_at && request.key == LOG_KEY && before == 0 {
+            outcome: if request.kind == forgets_at
+                && request.key == LOG_KEY
+                && before == served_before
+            {
                 Outcome::Failed(404)
             } else {
                 Outcome::Served
@@ -287,6 +290,8 @@ async fn an_upload_that_the_store_has_forgotten_is_started_anew_once() {
         // Only the log is long enough for parts here, so that "the first part" is the log's.
         let mut limits = tiny_parts();
         limits.multipart_threshold = 20;
+        // One after the other, so that it is certain which parts the store took before.
+        limits.max_parts_in_flight = 1;
         let storage = storage(&store, limits);
         let copy = copy_of(&dir, &log);
         let (metadata, progress) = (Arc::clone(&copy.metadata), copy.progress.clone());

@@ -1,7 +1,7 @@
 //! Copies a segment: index objects beside the log's parts, the `.log` visible last.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -268,7 +268,8 @@ impl Copy<'_> {
             let upload = Upload::start(&self.copier.store, target, &self.copier.tasks)
                 .await
                 .map_err(|error| self.located(error, None))?;
-            match self.send_parts(&artifact, &upload, target).await {
+            let sent = AtomicU64::new(0);
+            match self.send_parts(&artifact, &upload, target, &sent).await {
                 Ok((tags, sha256)) => {
                     return Ok(Uploaded {
                         upload,
@@ -281,6 +282,7 @@ impl Copy<'_> {
                 }
                 Err(error) if is_forgotten(&error) && !restarted => {
                     upload.ended();
+                    self.take_back(sent.into_inner());
                     restarted = true;
                 }
                 Err(error) => {
@@ -292,18 +294,20 @@ impl Copy<'_> {
     }
 
     /// Reads and sends an artifact's parts, a few at a time. The next is read when a place is
-    /// free, so memory is bounded however slow the store is.
+    /// free, so memory is bounded however slow the store is. `sent` counts the bytes of the parts
+    /// that the store has taken, whatever becomes of the others.
     async fn send_parts(
         &self,
         artifact: &Arc<Artifact>,
         upload: &Upload,
         target: &StoreTarget,
+        sent: &AtomicU64,
     ) -> Result<(Vec<PartTag>, Option<[u8; 32]>), RemoteStorageError> {
         let tuning = &self.copier.tuning;
         let hasher = self.write_once().then(SharedHasher::default);
         let parts = artifact.parts(tuning.multipart_chunk_size as u64, hasher.clone());
         let mut tags: Vec<(u32, PartTag)> = stream::try_unfold(parts, Parts::next)
-            .map_ok(|part| self.send_part(part, upload, target))
+            .map_ok(|part| self.send_part(part, upload, target, sent))
             .try_buffer_unordered(tuning.max_parts_in_flight.max(1))
             .try_collect()
             .await?;
@@ -317,6 +321,7 @@ impl Copy<'_> {
         part: Part,
         upload: &Upload,
         target: &StoreTarget,
+        sent: &AtomicU64,
     ) -> Result<(u32, PartTag), RemoteStorageError> {
         self.progress().update(|state| {
             state.key = target.key.as_ref().as_ref().into();
@@ -327,8 +332,14 @@ impl Copy<'_> {
             .put_part(part.number, part.offset, part.bytes)
             .await
             .map_err(|error| self.located(error, Some(part.number)))?;
+        sent.fetch_add(length, Ordering::Relaxed);
         self.progress().update(|state| state.bytes_done += length);
         Ok((part.number, tag))
+    }
+
+    /// What a forgotten upload held has to be sent again, so it is not done.
+    fn take_back(&self, bytes: u64) {
+        self.progress().update(|state| state.bytes_done -= bytes);
     }
 
     /// Makes an uploaded object visible.
@@ -344,8 +355,7 @@ impl Copy<'_> {
                         Ok(Some(written)) => Ok(written),
                         Ok(None) if !uploaded.restarted => {
                             uploaded.upload.ended();
-                            let length = uploaded.artifact.length;
-                            self.progress().update(|state| state.bytes_done -= length);
+                            self.take_back(uploaded.artifact.length);
                             self.enter(CopyPhase::Uploading, &uploaded.target);
                             uploaded = self
                                 .upload_parts(uploaded.artifact, &uploaded.target)
