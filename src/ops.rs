@@ -387,8 +387,14 @@ pub type PartTag = Arc<str>;
 pub enum WriteMode {
     /// Replaces it.
     Overwrite,
-    /// Fails with [`ObjectExists`](RemoteStorageError::ObjectExists).
-    Create,
+    /// Fails with [`ObjectExists`](RemoteStorageError::ObjectExists), unless what stands there is
+    /// this very object: an earlier attempt may have written it, and its answer was lost.
+    Create {
+        /// The whole object's length in bytes.
+        size_bytes: u64,
+        /// SHA-256 of the whole object.
+        sha256: [u8; 32],
+    },
 }
 
 /// The request that makes a multipart upload visible.

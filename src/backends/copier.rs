@@ -49,7 +49,7 @@ pub struct Copier {
     store: StoreRequests,
     prefix: KeyPrefix,
     tuning: CopyTuning,
-    write_mode: WriteMode,
+    write_once: bool,
     tasks: TaskTracker,
 }
 
@@ -65,7 +65,7 @@ impl Copier {
             store,
             prefix,
             tuning,
-            write_mode: WriteMode::Overwrite,
+            write_once: false,
             tasks,
         }
     }
@@ -83,7 +83,7 @@ impl Copier {
                 state.part = None;
             }),
             // An archive never deletes; its keys are burnt.
-            Err(_) if self.write_mode == WriteMode::Create => {}
+            Err(_) if self.write_once => {}
             Err(_) if !copy.wrote.load(Ordering::Relaxed) => {}
             Err(_) => self.clean_up(&op).await,
         }
@@ -196,7 +196,7 @@ impl Copy<'_> {
     }
 
     fn write_once(&self) -> bool {
-        self.copier.write_mode == WriteMode::Create
+        self.copier.write_once
     }
 
     fn is_multipart(&self, artifact: &Artifact) -> bool {
@@ -348,7 +348,7 @@ impl Copy<'_> {
         loop {
             self.enter(CopyPhase::Completing, &uploaded.target);
             let tags = Arc::clone(&uploaded.tags);
-            let written = match uploaded.upload.complete(tags, self.copier.write_mode).await {
+            let written = match uploaded.upload.complete(tags, uploaded.mode()).await {
                 Ok(written) => Ok(written),
                 Err(error) if is_forgotten(&error) => {
                     match self.completed_before(&uploaded).await {
@@ -389,11 +389,15 @@ impl Copy<'_> {
     }
 
     /// A completion whose answer was lost is told "no such upload" when it is repeated: then the
-    /// whole object stands there. Its id is this copy's own, so nobody else's can.
+    /// whole object stands there. Its id is this copy's own, so nobody else's can. (A completion
+    /// that creates has looked already.)
     async fn completed_before(
         &self,
         uploaded: &Uploaded,
     ) -> Result<Option<Written>, RemoteStorageError> {
+        if uploaded.sha256.is_some() {
+            return Ok(None);
+        }
         let target = uploaded.target.clone();
         let meta = self.copier.store.send(Head { target }).await?;
         let whole = meta.filter(|meta| meta.size == uploaded.artifact.length);
@@ -429,6 +433,19 @@ struct Uploaded {
     tags: Arc<[PartTag]>,
     sha256: Option<[u8; 32]>,
     restarted: bool,
+}
+
+impl Uploaded {
+    /// An object whose digest was taken is created, any other replaces what stands there.
+    fn mode(&self) -> WriteMode {
+        match self.sha256 {
+            Some(sha256) => WriteMode::Create {
+                size_bytes: self.artifact.length,
+                sha256,
+            },
+            None => WriteMode::Overwrite,
+        }
+    }
 }
 
 /// Whether a store no longer knows the upload that a part or a completion names.

@@ -1,6 +1,6 @@
 //! "These bytes under this key, once", with a known outcome on every store.
 //!
-//! A conditional create that answers "exists" may have met another writer's object, or its own,
+//! A conditional create, in one request or as the completion of a multipart upload, that answers "exists" may have met another writer's object, or its own,
 //! written by an earlier attempt whose answer was lost; an S3 409 may even mean that there is
 //! nothing. So the answer is always resolved by reading back size and digest.
 
@@ -8,14 +8,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::TryStreamExt;
+use object_store::path::Path;
 use object_store::{
-    Error as StoreError, GetOptions, ObjectMeta, ObjectStore, ObjectStoreExt, PutOptions,
+    Error as StoreError, GetOptions, ObjectMeta, ObjectStore, ObjectStoreExt, PutResult,
 };
 use sha2::{Digest, Sha256};
 
 use crate::error::RemoteStorageError;
 use crate::model::OpKind;
-use crate::ops::{Activity, Create, StorageOp, Written};
+use crate::ops::{Activity, Written};
 
 /// How often a create is repeated when the store says "exists" and there is nothing.
 const CONFLICT_RETRIES: u32 = 3;
@@ -31,21 +32,34 @@ pub(super) enum Failure {
     Settled(RemoteStorageError),
 }
 
-/// Creates the object, and finds out what "exists" means.
-pub(super) async fn resolve(
+/// The object that is to stand there.
+pub(super) struct Expected<'a> {
+    /// The request that creates it.
+    pub(super) operation: OpKind,
+    pub(super) key: &'a Path,
+    pub(super) size_bytes: u64,
+    pub(super) sha256: &'a [u8; 32],
+}
+
+/// Creates the object with `create`, one attempt of the request, and finds out what "exists" means.
+///
+/// A completion is also told that there is no such upload when an earlier one succeeded: then, too,
+/// what stands there decides.
+pub(super) async fn resolve<F>(
     store: &Arc<dyn ObjectStore>,
-    request: &Create,
-    options: PutOptions,
-) -> Result<Written, Failure> {
-    let key = &request.target.key;
+    expected: &Expected<'_>,
+    create: impl Fn() -> F,
+) -> Result<Written, Failure>
+where
+    F: Future<Output = object_store::Result<PutResult>>,
+{
+    let key = expected.key;
     for conflict in 0..=CONFLICT_RETRIES {
         if conflict > 0 {
             tokio::time::sleep(CONFLICT_PAUSE * conflict).await;
         }
-        match store
-            .put_opts(key, request.payload.clone(), options.clone())
-            .await
-        {
+        let mut forgotten = None;
+        match create().await {
             Ok(result) => {
                 return Ok(Written {
                     e_tag: result.e_tag,
@@ -55,22 +69,28 @@ pub(super) async fn resolve(
             }
             // 409 and 412 alike: which it was does not matter, what stands there does.
             Err(StoreError::AlreadyExists { .. } | StoreError::Precondition { .. }) => {}
+            Err(error @ StoreError::NotFound { .. })
+                if expected.operation == OpKind::CompleteUpload =>
+            {
+                forgotten = Some(error);
+            }
             Err(error) => return Err(Failure::Store(error)),
         }
-        match store.head(key).await {
-            Ok(meta) => return compare(store, request, meta).await,
-            Err(StoreError::NotFound { .. }) => {}
-            Err(error) => return Err(unreadable(request, error)),
+        match (store.head(key).await, forgotten) {
+            (Ok(meta), _) => return compare(store, expected, meta).await,
+            (Err(StoreError::NotFound { .. }), Some(error)) => return Err(Failure::Store(error)),
+            (Err(StoreError::NotFound { .. }), None) => {}
+            (Err(error), _) => return Err(unreadable(expected, error)),
         }
     }
     Err(Failure::Settled(RemoteStorageError::Backend {
-        key: request.key().to_owned(),
-        operation: OpKind::Create,
+        key: key.to_string(),
+        operation: expected.operation,
         status: Some(409),
         transient: true,
         reason: format!(
-            "create of `{}` met a conflict {} times, and no object stands there",
-            request.key(),
+            "{} of `{key}` met a conflict {} times, and no object stands there",
+            expected.operation,
             CONFLICT_RETRIES + 1
         ),
         source: None,
@@ -80,24 +100,24 @@ pub(super) async fn resolve(
 /// Tells the own success from a foreign object.
 async fn compare(
     store: &Arc<dyn ObjectStore>,
-    request: &Create,
+    expected: &Expected<'_>,
     meta: ObjectMeta,
 ) -> Result<Written, Failure> {
     let foreign = || {
         Failure::Settled(RemoteStorageError::ObjectExists {
-            key: request.key().to_owned(),
+            key: expected.key.to_string(),
         })
     };
-    if meta.size != request.payload.content_length() as u64 {
+    if meta.size != expected.size_bytes {
         return Err(foreign());
     }
     let options = GetOptions {
         version: meta.version.clone(),
         ..GetOptions::default()
     };
-    let result = match store.get_opts(&request.target.key, options).await {
+    let result = match store.get_opts(expected.key, options).await {
         Ok(result) => result,
-        Err(error) => return Err(unreadable(request, error)),
+        Err(error) => return Err(unreadable(expected, error)),
     };
     let activity = Activity::current();
     let digest = result
@@ -111,7 +131,7 @@ async fn compare(
         })
         .await
         .map_err(Failure::Store)?;
-    if digest.finalize().as_slice() != request.sha256 {
+    if digest.finalize().as_slice() != expected.sha256 {
         return Err(foreign());
     }
     Ok(Written {
@@ -122,12 +142,12 @@ async fn compare(
 }
 
 /// An object stands there that these credentials may not read: ours or not, nobody can tell.
-fn unreadable(request: &Create, error: StoreError) -> Failure {
+fn unreadable(expected: &Expected<'_>, error: StoreError) -> Failure {
     match error {
         StoreError::PermissionDenied { .. } | StoreError::Unauthenticated { .. } => {
             Failure::Settled(RemoteStorageError::OutcomeUnknown {
-                operation: OpKind::Create,
-                key: request.key().to_owned(),
+                operation: expected.operation,
+                key: expected.key.to_string(),
             })
         }
         error => Failure::Store(error),

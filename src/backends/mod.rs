@@ -4,6 +4,8 @@
 //! The operations above know nothing of which store is below.
 
 mod client;
+#[cfg(feature = "aws")]
+mod completion;
 mod config;
 mod copier;
 mod create;
@@ -12,6 +14,7 @@ mod fetcher;
 #[cfg(feature = "_http")]
 mod http;
 mod local;
+mod memory;
 mod object;
 mod opaque_uploads;
 #[cfg(any(feature = "aws", feature = "gcp"))]
@@ -20,6 +23,8 @@ mod open_uploads;
 #[allow(dead_code)] // A test of one store uses less of it than those of all.
 mod recorder;
 mod requests;
+#[cfg(any(feature = "aws", feature = "gcp"))]
+mod signed;
 mod source;
 mod upload;
 

@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::StoreClient;
-use super::create;
+use super::create::{self, Expected};
 use super::opaque_uploads::OpaqueUploads;
 use crate::error::{RemoteStorageError, StoreCall};
 use crate::model::LOG_FILE_SUFFIX;
@@ -41,6 +41,20 @@ pub type UploadLister = Arc<
 /// Makes a store client anew, so that it reads its credentials again.
 pub type Reconnect = Arc<dyn Fn() -> Result<StoreHandles, RemoteStorageError> + Send + Sync>;
 
+/// Completes multipart uploads that must not replace anything.
+///
+/// "Exists" comes back as the store says it, and an upload that it does not know (any more) as not
+/// found: what that means is found out by whoever asked.
+pub(super) trait ConditionalCompletion: Send + Sync {
+    /// One attempt.
+    fn complete(
+        &self,
+        key: Path,
+        upload: UploadId,
+        parts: Arc<[PartTag]>,
+    ) -> BoxFuture<'_, object_store::Result<PutResult>>;
+}
+
 /// Credentials are not read again more often than this, however many requests are refused.
 const RECONNECT_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -53,6 +67,7 @@ const MAX_RESERVED_BODY: u64 = 16 * 1024 * 1024;
 pub struct StoreHandles {
     object: Arc<dyn ObjectStore>,
     multipart: Option<Arc<dyn MultipartStore>>,
+    completion: Option<Arc<dyn ConditionalCompletion>>,
 }
 
 impl StoreHandles {
@@ -61,6 +76,7 @@ impl StoreHandles {
         Self {
             object: store,
             multipart: None,
+            completion: None,
         }
     }
 
@@ -69,7 +85,30 @@ impl StoreHandles {
         Self {
             object: Arc::clone(&store) as Arc<dyn ObjectStore>,
             multipart: Some(store),
+            completion: None,
         }
+    }
+
+    /// A client whose uploads these are, which can also complete them on condition.
+    pub(super) fn with_uploads<U: MultipartStore + ConditionalCompletion>(
+        store: Arc<dyn ObjectStore>,
+        uploads: Arc<U>,
+    ) -> Self {
+        Self {
+            object: store,
+            multipart: Some(Arc::clone(&uploads) as Arc<dyn MultipartStore>),
+            completion: Some(uploads),
+        }
+    }
+
+    /// Completes uploads on condition with this.
+    #[cfg(feature = "aws")]
+    pub(super) fn with_completion(
+        mut self,
+        completion: impl ConditionalCompletion + 'static,
+    ) -> Self {
+        self.completion = Some(Arc::new(completion));
+        self
     }
 }
 
@@ -241,12 +280,22 @@ impl StoreClient for ObjectStoreClient {
                 attributes: self.attributes(&request.target.key),
                 ..PutOptions::default()
             };
-            create::resolve(&self.object(), &request, options)
-                .await
-                .map_err(|failure| match failure {
-                    create::Failure::Store(error) => self.failed(&request, error),
-                    create::Failure::Settled(error) => error,
-                })
+            let store = self.object();
+            let expected = Expected {
+                operation: Create::KIND,
+                key: &request.target.key,
+                size_bytes: request.payload.content_length() as u64,
+                sha256: &request.sha256,
+            };
+            create::resolve(&store, &expected, || {
+                store.put_opts(
+                    &request.target.key,
+                    request.payload.clone(),
+                    options.clone(),
+                )
+            })
+            .await
+            .map_err(|failure| self.create_failed(&request, failure))
         })
     }
 
@@ -293,11 +342,8 @@ impl StoreClient for ObjectStoreClient {
 
     fn complete_upload(self: Arc<Self>, request: CompleteUpload) -> OpFuture<CompleteUpload> {
         Box::pin(async move {
-            if request.mode == WriteMode::Create {
-                let error = StoreError::NotSupported {
-                    source: "this store cannot complete an upload on condition".into(),
-                };
-                return Err(self.failed(&request, error));
+            if let WriteMode::Create { size_bytes, sha256 } = &request.mode {
+                return self.complete_once(&request, *size_bytes, sha256).await;
             }
             let Some(store) = self.multipart() else {
                 return self
@@ -368,6 +414,50 @@ impl StoreClient for ObjectStoreClient {
         match &self.upload_lister {
             Some(lister) => Box::pin(lister(prefix).map_ok(Some)),
             None => Box::pin(std::future::ready(Ok(None))),
+        }
+    }
+}
+
+impl ObjectStoreClient {
+    /// Completes an upload that must not replace anything.
+    async fn complete_once(
+        &self,
+        request: &CompleteUpload,
+        size_bytes: u64,
+        sha256: &[u8; 32],
+    ) -> Result<Written, RemoteStorageError> {
+        let handles = self.handles.load_full();
+        let Some(completion) = &handles.completion else {
+            let error = StoreError::NotSupported {
+                source: "this store cannot complete an upload on condition".into(),
+            };
+            return Err(self.failed(request, error));
+        };
+        let expected = Expected {
+            operation: CompleteUpload::KIND,
+            key: &request.target.key,
+            size_bytes,
+            sha256,
+        };
+        create::resolve(&handles.object, &expected, || {
+            completion.complete(
+                request.target.key.as_ref().clone(),
+                UploadId::clone(&request.upload),
+                Arc::clone(&request.parts),
+            )
+        })
+        .await
+        .map_err(|failure| self.create_failed(request, failure))
+    }
+
+    fn create_failed<R: StorageOp>(
+        &self,
+        request: &R,
+        failure: create::Failure,
+    ) -> RemoteStorageError {
+        match failure {
+            create::Failure::Store(error) => self.failed(request, error),
+            create::Failure::Settled(error) => error,
         }
     }
 }

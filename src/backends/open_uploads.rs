@@ -7,16 +7,14 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use bytes::Bytes;
-use futures::StreamExt;
-use http::{Method, StatusCode};
-use object_store::client::{HttpClient, HttpError, HttpRequest, HttpRequestBody};
+use http::Method;
 use object_store::path::Path;
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use percent_encoding::utf8_percent_encode;
 use serde::Deserialize;
 use url::Url;
 
 use super::UploadLister;
+use super::signed::{Failure as RequestFailure, QUERY, Request, SignedClient};
 use crate::error::{RemoteStorageError, StoreCall};
 use crate::ops::{OpenUpload, StorageOp};
 
@@ -29,41 +27,12 @@ const MAX_PAGE_BYTES: usize = 8 * 1024 * 1024;
 /// More open uploads than this are not listed: someone has to clear them first.
 const MAX_UPLOADS: usize = 100_000;
 
-/// What RFC 3986 leaves as it is, as signatures have it.
-const QUERY: &AsciiSet = &NON_ALPHANUMERIC
-    .remove(b'-')
-    .remove(b'.')
-    .remove(b'_')
-    .remove(b'~');
-
 /// The open uploads of one bucket.
 pub(super) struct BucketUploads {
     /// Sends the requests.
-    pub(super) client: HttpClient,
+    pub(super) client: SignedClient,
     /// The bucket, without a query.
     pub(super) bucket_url: Url,
-    /// What permits the requests.
-    pub(super) authority: Authority,
-}
-
-/// What permits a request.
-pub(super) enum Authority {
-    /// A signature of AWS.
-    #[cfg(feature = "aws")]
-    Aws {
-        /// Gives the keys.
-        credentials: object_store::aws::AwsCredentialProvider,
-        /// The region to sign for.
-        region: String,
-        /// Whether the requester pays.
-        request_payer: bool,
-    },
-    /// A token of Google's.
-    #[cfg(feature = "gcp")]
-    Google(object_store::gcp::GcpCredentialProvider),
-    /// The store asks for none.
-    #[cfg(feature = "aws")]
-    None,
 }
 
 impl BucketUploads {
@@ -125,66 +94,14 @@ impl BucketUploads {
         let mut url = self.bucket_url.clone();
         url.set_query(Some(&query));
 
-        let mut request = HttpRequest::new(HttpRequestBody::empty());
-        *request.method_mut() = Method::GET;
-        *request.uri_mut() = url.as_str().parse().map_err(Failure::Uri)?;
-        self.authority.permit(&mut request).await?;
-        let (parts, body) = self.client.execute(request).await?.into_parts();
-        let body = read(body.bytes_stream()).await?;
-        if !parts.status.is_success() {
-            return Err(Failure::Status {
-                status: parts.status,
-                body: String::from_utf8_lossy(&body).into_owned(),
-            });
-        }
-        let Document::ListMultipartUploadsResult(page) = quick_xml::de::from_reader(&body[..])?;
+        let answer = self
+            .client
+            .send(Request::new(Method::GET, url, MAX_PAGE_BYTES))
+            .await?;
+        let Document::ListMultipartUploadsResult(page) =
+            quick_xml::de::from_reader(&answer.body[..])?;
         Ok(page)
     }
-}
-
-impl Authority {
-    async fn permit(&self, request: &mut HttpRequest) -> Result<(), Failure> {
-        match self {
-            #[cfg(feature = "aws")]
-            Self::Aws {
-                credentials,
-                region,
-                request_payer,
-            } => {
-                let credential = credentials.get_credential().await?;
-                object_store::aws::AwsAuthorizer::new(&credential, "s3", region)
-                    .with_request_payer(*request_payer)
-                    .try_authorize(request, None)?;
-            }
-            #[cfg(feature = "gcp")]
-            Self::Google(credentials) => {
-                let credential = credentials.get_credential().await?;
-                let mut token =
-                    http::HeaderValue::try_from(format!("Bearer {}", credential.bearer))
-                        .map_err(|_| Failure::Token)?;
-                token.set_sensitive(true);
-                request
-                    .headers_mut()
-                    .insert(http::header::AUTHORIZATION, token);
-            }
-            #[cfg(feature = "aws")]
-            Self::None => {}
-        }
-        Ok(())
-    }
-}
-
-async fn read(
-    mut body: impl futures::Stream<Item = Result<Bytes, HttpError>> + Unpin,
-) -> Result<Vec<u8>, Failure> {
-    let mut read = Vec::new();
-    while let Some(bytes) = body.next().await {
-        read.extend_from_slice(&bytes?);
-        if read.len() > MAX_PAGE_BYTES {
-            return Err(Failure::LongPage);
-        }
-    }
-    Ok(read)
 }
 
 /// Where a page ended, handed back as the store gave it. (`SeaweedFS` orders by upload and not by
@@ -240,20 +157,8 @@ impl Page {
 
 #[derive(Debug, thiserror::Error)]
 enum Failure {
-    #[error("the bucket's URL cannot be asked")]
-    Uri(#[source] http::uri::InvalidUri),
-    #[cfg(feature = "gcp")]
-    #[error("the access token has a character that cannot be sent")]
-    Token,
     #[error(transparent)]
-    Store(#[from] object_store::Error),
-    #[error(transparent)]
-    Http(#[from] HttpError),
-    // The classification of errors knows an answer of the server by these words.
-    #[error("Server returned non-2xx status code: {status}: {body}")]
-    Status { status: StatusCode, body: String },
-    #[error("the store's answer is longer than {MAX_PAGE_BYTES} bytes")]
-    LongPage,
+    Request(#[from] RequestFailure),
     #[error("the store's answer is no list of uploads")]
     Document(#[from] quick_xml::DeError),
     #[error("the store gives the same page of uploads again and again")]
@@ -272,36 +177,18 @@ fn failed(prefix: &Path, failure: Failure) -> RemoteStorageError {
         segment: None,
     };
     let path = prefix.to_string();
-    let error = match failure {
-        Failure::Store(error) => error,
-        Failure::LongPage | Failure::Document(_) | Failure::SamePageAgain => {
-            return RemoteStorageError::Corrupt {
-                key: path,
-                reason: failure.to_string(),
-            };
+    match failure {
+        Failure::Request(RequestFailure::TooLong(_))
+        | Failure::Document(_)
+        | Failure::SamePageAgain => RemoteStorageError::Corrupt {
+            key: path,
+            reason: failure.to_string(),
+        },
+        Failure::TooMany | Failure::Request(RequestFailure::Uri(_)) => {
+            RemoteStorageError::InvalidArgument(failure.to_string())
         }
-        Failure::TooMany | Failure::Uri(_) => {
-            return RemoteStorageError::InvalidArgument(failure.to_string());
+        Failure::Request(failure) => {
+            RemoteStorageError::from_store(call, failure.into_store_error(path))
         }
-        Failure::Status { status, .. } => {
-            let source = Box::new(failure);
-            match status {
-                StatusCode::UNAUTHORIZED => object_store::Error::Unauthenticated { path, source },
-                StatusCode::FORBIDDEN => object_store::Error::PermissionDenied { path, source },
-                StatusCode::NOT_FOUND => object_store::Error::NotFound { path, source },
-                _ => generic(source),
-            }
-        }
-        Failure::Http(_) => generic(Box::new(failure)),
-        #[cfg(feature = "gcp")]
-        Failure::Token => generic(Box::new(failure)),
-    };
-    RemoteStorageError::from_store(call, error)
-}
-
-fn generic(source: Box<Failure>) -> object_store::Error {
-    object_store::Error::Generic {
-        store: "open uploads",
-        source,
     }
 }

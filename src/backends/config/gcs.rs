@@ -18,7 +18,8 @@ use super::env::Environment;
 use super::limits::PartRule;
 use super::{Backend, RequestLimits};
 use crate::backends::http::HttpStoreConnector;
-use crate::backends::open_uploads::{Authority, BucketUploads};
+use crate::backends::open_uploads::BucketUploads;
+use crate::backends::signed::{Authority, SignedClient};
 use crate::backends::{ObjectStoreClient, StoreHandles};
 use crate::error::RemoteStorageError;
 use crate::layout::KeyPrefix;
@@ -412,12 +413,14 @@ impl Connection {
             })?;
         let bucket_url = format!("{}/{}", checks::base_of(&base_url), config.bucket);
         let uploads = BucketUploads {
-            client: connector
-                .connect(&client_options)
-                .map_err(|_| CHECKS.refuse("options", "make no HTTP client"))?,
+            client: SignedClient {
+                client: connector
+                    .connect(&client_options)
+                    .map_err(|_| CHECKS.refuse("options", "make no HTTP client"))?,
+                authority: Authority::Google(Arc::clone(store.credentials())),
+            },
             bucket_url: Url::parse(&bucket_url)
                 .map_err(|_| CHECKS.refuse("endpoint", "makes no URL with the bucket"))?,
-            authority: Authority::Google(Arc::clone(store.credentials())),
         };
         Ok((Arc::new(store), uploads))
     }

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use object_store::ObjectStore;
 use object_store::memory::InMemory;
 
 use super::{Backend, RequestLimits};
+use crate::backends::memory::MemoryUploads;
 use crate::backends::{ObjectStoreClient, StoreHandles};
 use crate::layout::KeyPrefix;
 
@@ -12,8 +14,9 @@ use crate::layout::KeyPrefix;
 pub(super) fn open() -> Backend {
     let store = Arc::new(InMemory::new());
     Backend {
-        client: Arc::new(ObjectStoreClient::new(StoreHandles::with_multipart(
-            Arc::clone(&store),
+        client: Arc::new(ObjectStoreClient::new(StoreHandles::with_uploads(
+            Arc::clone(&store) as Arc<dyn ObjectStore>,
+            Arc::new(MemoryUploads::of(Arc::clone(&store))),
         ))),
         prefix: KeyPrefix::default(),
         limits: RequestLimits::default(),

@@ -18,8 +18,10 @@ use super::checks::{self, Checks, ClientFields, debug_without_secrets};
 use super::env::Environment;
 use super::limits::PartRule;
 use super::{Backend, RequestLimits};
+use crate::backends::completion::S3Completion;
 use crate::backends::http::HttpStoreConnector;
-use crate::backends::open_uploads::{Authority, BucketUploads};
+use crate::backends::open_uploads::BucketUploads;
+use crate::backends::signed::{Authority, SignedClient};
 use crate::backends::{ObjectStoreClient, StoreHandles};
 use crate::error::RemoteStorageError;
 use crate::layout::KeyPrefix;
@@ -280,22 +282,20 @@ impl S3Config {
             config: self.clone(),
             environment: environment.clone(),
         };
-        let (store, uploads) = connection.make()?;
-        let mut client = ObjectStoreClient::new(StoreHandles::with_multipart(Arc::clone(&store)))
-            .with_upload_lister(uploads.into_lister())
+        let connected = connection.make()?;
+        let mut client = ObjectStoreClient::new(connected.handles())
+            .with_upload_lister(connected.uploads().into_lister())
             .with_log_attributes(self.log_attributes());
         if self.access_key_id.is_none() {
             client = client.with_reconnect(Arc::new(move || {
-                connection
-                    .make()
-                    .map(|(store, _)| StoreHandles::with_multipart(store))
+                connection.make().map(|connected| connected.handles())
             }));
         }
         Ok(Backend {
             client: Arc::new(client),
             prefix,
             limits: self.limits(),
-            object_store: Some(store),
+            object_store: Some(connected.store),
             location,
         })
     }
@@ -409,7 +409,7 @@ struct Connection {
 }
 
 impl Connection {
-    fn make(&self) -> Result<(Arc<AmazonS3>, BucketUploads), RemoteStorageError> {
+    fn make(&self) -> Result<Connected, RemoteStorageError> {
         let config = &self.config;
         let bucket_url = config.bucket_url()?;
         let mut client_options = checks::client_options(&config.limits(), config.allow_http);
@@ -490,11 +490,10 @@ impl Connection {
             .build()
             // The cause may repeat what it could not read.
             .map_err(|_| CHECKS.refuse("options", "or `AWS_…` variables make no client"))?;
-        let uploads = BucketUploads {
+        let signed = SignedClient {
             client: connector
                 .connect(&client_options)
                 .map_err(|_| CHECKS.refuse("options", "make no HTTP client"))?,
-            bucket_url,
             authority: if unsigned {
                 Authority::None
             } else {
@@ -505,7 +504,34 @@ impl Connection {
                 }
             },
         };
-        Ok((Arc::new(store), uploads))
+        Ok(Connected {
+            store: Arc::new(store),
+            signed,
+            bucket_url,
+        })
+    }
+}
+
+/// A client, and what sends the requests that it has no method for.
+struct Connected {
+    store: Arc<AmazonS3>,
+    signed: SignedClient,
+    bucket_url: Url,
+}
+
+impl Connected {
+    fn handles(&self) -> StoreHandles {
+        StoreHandles::with_multipart(Arc::clone(&self.store)).with_completion(S3Completion {
+            client: self.signed.clone(),
+            bucket_url: self.bucket_url.clone(),
+        })
+    }
+
+    fn uploads(&self) -> BucketUploads {
+        BucketUploads {
+            client: self.signed.clone(),
+            bucket_url: self.bucket_url.clone(),
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! What the stores' clients send, as a server in this process sees it.
 
+mod completion;
 mod open_uploads;
 
 use std::sync::atomic::{AtomicUsize, Ordering};

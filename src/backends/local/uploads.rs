@@ -107,7 +107,7 @@ impl Uploads {
         }
         sync_directory(directory_of(target))?;
         Ok(Written {
-            create_precondition: request.mode == WriteMode::Create,
+            create_precondition: request.mode != WriteMode::Overwrite,
             ..Written::default()
         })
     }
@@ -207,7 +207,7 @@ fn publish(
 ) -> Result<(), RemoteStorageError> {
     match request.mode {
         WriteMode::Overwrite => rename(staged, target),
-        WriteMode::Create => {
+        WriteMode::Create { .. } => {
             // The name may be our own already, from an attempt that was cut off after the link.
             if !link(staged, target)? && !is_file(target, inode, None) {
                 return Err(RemoteStorageError::ObjectExists {

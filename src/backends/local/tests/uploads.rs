@@ -3,6 +3,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::*;
 use crate::ops::{Listing, OpenUpload, PartTag, UploadId, WriteMode};
 
+/// Here the file itself tells an own success from a foreign object.
+const CREATE: WriteMode = WriteMode::Create {
+    size_bytes: 0,
+    sha256: [0; 32],
+};
+
 fn part(key: &str, upload: &UploadId, number: u32, offset: u64, content: &'static str) -> PutPart {
     PutPart {
         target: target(key),
@@ -103,7 +109,7 @@ async fn an_upload_that_must_create_meets_a_foreign_object() {
         .await
         .unwrap();
     tier.put(KEY, "theirs").await.unwrap();
-    let request = complete(KEY, &upload, &[tag], WriteMode::Create);
+    let request = complete(KEY, &upload, &[tag], CREATE);
     let error = client().complete_upload(request.clone()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Conflict);
     assert_eq!(fs::read(tier.file(KEY)).unwrap(), b"theirs");
@@ -128,7 +134,7 @@ async fn a_completion_cut_off_between_link_and_removal_is_finished_by_its_repeti
         .unwrap();
     let staged = tier.file(&tier.files()[0]);
     fs::hard_link(staged, tier.file(KEY)).unwrap();
-    let request = complete(KEY, &upload, &[tag], WriteMode::Create);
+    let request = complete(KEY, &upload, &[tag], CREATE);
     client().complete_upload(request).await.unwrap();
     assert_eq!(tier.files(), [KEY]);
 }
