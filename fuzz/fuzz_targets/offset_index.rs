@@ -14,6 +14,8 @@ fuzz_target!(|input: (i64, u32, &[u8])| {
     if entries.len() == bytes.len() / 8 && base_offset < i64::MAX - i64::from(u32::MAX) {
         assert_eq!(found.position, position);
     }
+    let range = index.lookup_range(base_offset.saturating_add(target.into()));
+    assert_eq!(range.floor, found);
     let _ = index.fetch_upper_bound_offset(target, bytes.len());
     let _ = index.sanity_check();
 });

@@ -14,6 +14,6 @@ fuzz_target!(|input: (i64, i64, &[u8])| {
     let _ = sanity_check_txn_index(entries, from);
     for entry in collect_aborted_txns(entries, from, to).aborted {
         // The bound of a collection is exclusive, those of an overlap are inclusive.
-        assert!(from >= to || txn_overlaps(entry, from, to - 1));
+        assert!(from >= to || txn_overlaps(&entry, from, to - 1));
     }
 });

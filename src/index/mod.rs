@@ -35,8 +35,9 @@ pub use control::{ControlRecordType, EndTransactionMarker};
 pub use corrupt::corrupt_log;
 pub use header::{BatchHeader, TimestampType};
 pub use offset::{
-    OffsetIndex, OffsetIndexEntry, OffsetPosition, lookup_offset, lookup_upper_bound_offset,
-    parse_offset_index, position_for_relative_offset, search_offset_index,
+    OffsetIndex, OffsetIndexEntry, OffsetPosition, OffsetRange, lookup_offset, lookup_offset_range,
+    lookup_upper_bound_offset, parse_offset_index, position_for_relative_offset,
+    search_offset_index,
 };
 pub use producer_snapshot::{ProducerSnapshot, ProducerSnapshotEntry};
 pub use record::{Header, Headers, Record, RecordBatch, Records, RecordsIter};
@@ -49,8 +50,8 @@ pub use time::{
     relative_offset_floor_for_timestamp, search_time_index,
 };
 pub use txn::{
-    AbortedTxnIndexEntry, TxnIndexSearchResult, collect_aborted_txns, parse_txn_index,
-    sanity_check_txn_index, txn_overlaps,
+    AbortedTxnIndexEntry, TxnIndex, TxnIndexSearchResult, collect_aborted_txns, parse_txn_index,
+    sanity_check_txn_index, search_txn_index, txn_overlaps,
 };
 
 /// An offset in a partition's log.

@@ -43,6 +43,17 @@ pub struct OffsetPosition {
     pub position: BytePosition,
 }
 
+/// Between which batches of a log the one that holds an offset lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OffsetRange {
+    /// Where to start reading: the last entry at or below the offset, else the start of the
+    /// segment.
+    pub floor: OffsetPosition,
+    /// The first entry above the offset: the batch begins there or before. `None` when there is no
+    /// such entry.
+    pub next: Option<OffsetPosition>,
+}
+
 /// Reads an offset index: the first entry, and those after it as long as offset and position both
 /// increase. A partial last entry is dropped, and so are the zeros of a preallocated file.
 ///
@@ -83,11 +94,20 @@ pub fn search_offset_index<E>(
     relative_offset: RelativeOffset,
     mut entry: impl FnMut(usize) -> Result<OffsetIndexEntry, E>,
 ) -> Result<Option<OffsetIndexEntry>, E> {
-    let after = partition_point(count, |index| {
+    let above = first_above(count, relative_offset, &mut entry)?;
+    above.checked_sub(1).map(entry).transpose()
+}
+
+/// The index of the first entry above an offset, or `count`.
+fn first_above<E>(
+    count: usize,
+    relative_offset: RelativeOffset,
+    mut entry: impl FnMut(usize) -> Result<OffsetIndexEntry, E>,
+) -> Result<usize, E> {
+    partition_point(count, |index| {
         entry(index)
             .map(|entry| is_written(index, entry) && entry.relative_offset.get() <= relative_offset)
-    })?;
-    after.checked_sub(1).map(entry).transpose()
+    })
 }
 
 /// [`OffsetIndex::lookup`] in an index of `count` entries that are read one at a time, from a file
@@ -106,16 +126,33 @@ pub fn lookup_offset<E>(
         Some(relative_offset) => search_offset_index(count, relative_offset, entry)?,
         None => None,
     };
-    Ok(floor.map_or(
-        OffsetPosition {
-            offset: base_offset,
-            position: 0,
-        },
-        |entry| OffsetPosition {
-            offset: absolute(base_offset, entry.relative_offset.get()),
-            position: entry.position.get(),
-        },
-    ))
+    Ok(floor_of(base_offset, floor))
+}
+
+/// [`OffsetIndex::lookup_range`] in an index of `count` entries that are read one at a time, from a
+/// file for example: some 20 of them whatever the count.
+///
+/// # Errors
+///
+/// The first error of `entry`.
+pub fn lookup_offset_range<E>(
+    base_offset: LogOffset,
+    count: usize,
+    offset: LogOffset,
+    mut entry: impl FnMut(usize) -> Result<OffsetIndexEntry, E>,
+) -> Result<OffsetRange, E> {
+    let above = match relative(base_offset, offset) {
+        Some(relative_offset) => first_above(count, relative_offset, &mut entry)?,
+        None => 0,
+    };
+    let floor = above.checked_sub(1).map(&mut entry).transpose()?;
+    let next = (above < count).then(|| entry(above)).transpose()?;
+    Ok(OffsetRange {
+        floor: floor_of(base_offset, floor),
+        next: next
+            .filter(|&next| is_written(above, next))
+            .map(|next| position_of(base_offset, next)),
+    })
 }
 
 /// [`OffsetIndex::fetch_upper_bound_offset`] in an index of `count` entries that are read one at a
@@ -168,21 +205,13 @@ impl<'a> OffsetIndex<'a> {
         position
     }
 
-    /// The first entry at or above `offset`. The batch that holds the offset begins where that
-    /// entry says, or before. `None` when there is no such entry.
-    pub fn ceiling(&self, offset: LogOffset) -> Option<OffsetPosition> {
+    /// Between which batches the one that holds `offset` lies: [`lookup`](Self::lookup), and the
+    /// entry after it.
+    pub fn lookup_range(&self, offset: LogOffset) -> OffsetRange {
         let entries = self.entries();
-        let relative_offset = relative(self.base_offset, offset).unwrap_or(0);
-        let Ok(below) = partition_point(entries.len(), |index| {
-            let entry = entries[index];
-            Ok::<_, Infallible>(
-                is_written(index, entry) && entry.relative_offset.get() < relative_offset,
-            )
-        });
-        entries
-            .get(below)
-            .filter(|&&entry| is_written(below, entry))
-            .map(|&entry| self.absolute(entry))
+        let Ok(range) =
+            lookup_offset_range(self.base_offset, entries.len(), offset, in_memory(entries));
+        range
     }
 
     /// An offset that no batch within the `fetch_size` bytes from `position` on goes beyond: that
@@ -230,13 +259,25 @@ impl<'a> OffsetIndex<'a> {
     fn entries(&self) -> &'a [OffsetIndexEntry] {
         whole_entries(self.bytes)
     }
+}
 
-    fn absolute(&self, entry: OffsetIndexEntry) -> OffsetPosition {
-        OffsetPosition {
-            offset: absolute(self.base_offset, entry.relative_offset.get()),
-            position: entry.position.get(),
-        }
+/// What an entry means.
+fn position_of(base_offset: LogOffset, entry: OffsetIndexEntry) -> OffsetPosition {
+    OffsetPosition {
+        offset: absolute(base_offset, entry.relative_offset.get()),
+        position: entry.position.get(),
     }
+}
+
+/// What an entry that was found means, or none: the start of the segment.
+fn floor_of(base_offset: LogOffset, entry: Option<OffsetIndexEntry>) -> OffsetPosition {
+    entry.map_or(
+        OffsetPosition {
+            offset: base_offset,
+            position: 0,
+        },
+        |entry| position_of(base_offset, entry),
+    )
 }
 
 /// Whether this is an entry, and not a zero of a preallocated file. Only the first entry can be

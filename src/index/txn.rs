@@ -4,12 +4,14 @@
 //! begin in an earlier one. Entries stand in the order of their markers. A segment without aborted
 //! transactions has no such file, or an empty one: both mean the same.
 
+use std::convert::Infallible;
+
 use zerocopy::big_endian::{I16, I64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::LogOffset;
 use super::corrupt::corrupt_file;
-use super::search::whole_entries;
+use super::search::{ordered_prefix, partition_point, whole_entries};
 use crate::error::RemoteStorageError;
 
 const FILE: &str = "remote transaction index";
@@ -99,11 +101,11 @@ pub fn txn_overlaps(entry: &AbortedTxnIndexEntry, from: LogOffset, to: LogOffset
 
 /// The aborted transactions that a fetch must know of, as far as one segment tells (Kafka's
 /// `TxnIndexSearchResult`).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct TxnIndexSearchResult<'a> {
+pub struct TxnIndexSearchResult {
     /// The transactions, in the order of the file.
-    pub aborted: Vec<&'a AbortedTxnIndexEntry>,
+    pub aborted: Vec<AbortedTxnIndexEntry>,
     /// Whether that is all. If not, later segments may have more.
     pub is_complete: bool,
 }
@@ -113,28 +115,119 @@ pub struct TxnIndexSearchResult<'a> {
 ///
 /// The search is complete at the first entry whose last stable offset is at or above the bound:
 /// every transaction that began below the bound was decided by then.
+///
+/// This looks at every entry up to there; [`TxnIndex`] begins where the fetch does.
 pub fn collect_aborted_txns(
     entries: &[AbortedTxnIndexEntry],
     fetch_offset: LogOffset,
     upper_bound_offset: LogOffset,
-) -> TxnIndexSearchResult<'_> {
-    let mut aborted = Vec::new();
-    for entry in entries {
+) -> TxnIndexSearchResult {
+    let bounds = (fetch_offset, upper_bound_offset);
+    let Ok(found) = collect(0..entries.len(), bounds, in_memory(entries));
+    found
+}
+
+/// [`TxnIndex::collect_aborted_txns`] in an index of `count` entries that are read one at a time,
+/// from a file for example: a few to find the first one that concerns the fetch, and those from
+/// there on until the search is complete.
+///
+/// # Errors
+///
+/// The first error of `entry`.
+pub fn search_txn_index<E>(
+    count: usize,
+    fetch_offset: LogOffset,
+    upper_bound_offset: LogOffset,
+    mut entry: impl FnMut(usize) -> Result<AbortedTxnIndexEntry, E>,
+) -> Result<TxnIndexSearchResult, E> {
+    let first = partition_point(count, |index| {
+        entry(index).map(|entry| entry.last_offset.get() < fetch_offset)
+    })?;
+    collect(first..count, (fetch_offset, upper_bound_offset), entry)
+}
+
+/// A transaction index to search without parsing it first.
+///
+/// A search trusts that the entries stand in the order of their markers, as Kafka writes them;
+/// [`sanity_check`](Self::sanity_check) compares that.
+#[derive(Clone, Copy, Debug)]
+pub struct TxnIndex<'a> {
+    base_offset: LogOffset,
+    bytes: &'a [u8],
+}
+
+impl<'a> TxnIndex<'a> {
+    /// The index with these bytes, of the segment that starts at `base_offset`.
+    pub fn new(base_offset: LogOffset, bytes: &'a [u8]) -> Self {
+        Self { base_offset, bytes }
+    }
+
+    /// As [`collect_aborted_txns`], without looking at the entries before the first one that
+    /// concerns the fetch.
+    pub fn collect_aborted_txns(
+        &self,
+        fetch_offset: LogOffset,
+        upper_bound_offset: LogOffset,
+    ) -> TxnIndexSearchResult {
+        let entries: &'a [AbortedTxnIndexEntry] = whole_entries(self.bytes);
+        let Ok(found) = search_txn_index(
+            entries.len(),
+            fetch_offset,
+            upper_bound_offset,
+            in_memory(entries),
+        );
+        found
+    }
+
+    /// Checks a file before it is used: what [`parse_txn_index`] and [`sanity_check_txn_index`]
+    /// do, and the order of the entries.
+    ///
+    /// # Errors
+    ///
+    /// The index is corrupt. Kafka itself does not compare the order; it refuses to write another.
+    pub fn sanity_check(&self) -> Result<(), RemoteStorageError> {
+        let entries = parse_txn_index(self.bytes)?;
+        sanity_check_txn_index(entries, self.base_offset)?;
+        let rises = |before: &AbortedTxnIndexEntry, after: &AbortedTxnIndexEntry| {
+            before.last_offset.get() < after.last_offset.get()
+        };
+        let ordered = ordered_prefix(entries, rises).len();
+        entries.get(ordered).map_or(Ok(()), |entry| {
+            Err(corrupt_file(
+                FILE,
+                format_args!(
+                    "last offset {} of entry {ordered} is not above the one before",
+                    entry.last_offset
+                ),
+            ))
+        })
+    }
+}
+
+fn collect<E>(
+    indexes: std::ops::Range<usize>,
+    (fetch_offset, upper_bound_offset): (LogOffset, LogOffset),
+    mut entry: impl FnMut(usize) -> Result<AbortedTxnIndexEntry, E>,
+) -> Result<TxnIndexSearchResult, E> {
+    let mut found = TxnIndexSearchResult::default();
+    for index in indexes {
+        let entry = entry(index)?;
         let ended_before = entry.last_offset.get() < fetch_offset;
         if !ended_before && entry.start_offset.get() < upper_bound_offset {
-            aborted.push(entry);
+            found.aborted.push(entry);
         }
         if entry.last_stable_offset.get() >= upper_bound_offset {
-            return TxnIndexSearchResult {
-                aborted,
-                is_complete: true,
-            };
+            found.is_complete = true;
+            break;
         }
     }
-    TxnIndexSearchResult {
-        aborted,
-        is_complete: false,
-    }
+    Ok(found)
+}
+
+fn in_memory(
+    entries: &[AbortedTxnIndexEntry],
+) -> impl FnMut(usize) -> Result<AbortedTxnIndexEntry, Infallible> {
+    |index| Ok(entries[index])
 }
 
 #[cfg(test)]
@@ -244,10 +337,56 @@ mod tests {
                 .collect();
             assert_eq!(ids, producers, "[{fetch_offset}, {bound})");
             assert_eq!(found.is_complete, is_complete, "[{fetch_offset}, {bound})");
+            let searched = TxnIndex::new(0, &x).collect_aborted_txns(fetch_offset, bound);
+            assert_eq!(searched, found);
+        }
+    }
+
+    #[test]
+    fn entries_out_of_order_are_refused_before_they_are_searched() {
+        let x = x();
+        assert!(TxnIndex::new(4, &x).sanity_check().is_ok());
+        assert!(TxnIndex::new(5, &x).sanity_check().is_err());
+        assert!(TxnIndex::new(4, &x[..33]).sanity_check().is_err());
+        assert!(TxnIndex::new(4, &[]).sanity_check().is_ok());
+        for entries in [
+            [entry(1, 0, 4, 5), entry(2, 1, 4, 5)],
+            [entry(1, 6, 9, 10), entry(2, 1, 4, 5)],
+        ] {
+            let error = TxnIndex::new(0, entries.as_bytes()).sanity_check();
+            let error = error.expect_err("out of order");
+            let cause = std::error::Error::source(&error).expect("a cause");
+            assert_eq!(
+                cause.to_string(),
+                "last offset 4 of entry 1 is not above the one before"
+            );
         }
     }
 
     proptest! {
+        /// Entries as Kafka writes them: in the order of their markers, with a last stable offset
+        /// that does not fall and is never behind the next offset.
+        #[test]
+        fn a_search_finds_what_looking_at_every_entry_finds(
+            steps in proptest::collection::vec((1..20_i64, 1..40_i64, 0..40_i64), 0..40),
+            from in 0..500_i64,
+            length in 0..100_i64,
+        ) {
+            let (mut last, mut stable) = (0, 0);
+            let entries: Vec<_> = steps
+                .iter()
+                .zip(0..)
+                .map(|(&(step, long, open), id)| {
+                    last += step;
+                    stable = (last + 1 - open).max(stable);
+                    entry(id, last - long, last, stable)
+                })
+                .collect();
+            let index = TxnIndex::new(0, entries.as_bytes());
+            let expected = collect_aborted_txns(&entries, from, from + length);
+            prop_assert_eq!(index.collect_aborted_txns(from, from + length), expected);
+        }
+
         #[test]
         fn any_bytes_are_read_or_refused(
             bytes in proptest::collection::vec(any::<u8>(), 0..200),

@@ -47,7 +47,7 @@ pub use handle::IndexHandle;
 pub use usage::IndexCacheStats;
 
 use crate::error::RemoteStorageError;
-use crate::index::{OffsetIndex, TimeIndex, parse_txn_index, sanity_check_txn_index};
+use crate::index::{OffsetIndex, TimeIndex, TxnIndex};
 use crate::layout::{partition_dir_name, segment_file_name};
 use crate::model::{IndexType, OpKind, RemoteLogSegmentMetadata};
 use crate::ops::{DeleteSegment, FetchIndex, OpFuture, OpService, StorageOp};
@@ -202,15 +202,13 @@ async fn fetch_checked<S: OpService<FetchIndex>>(
     Ok(bytes)
 }
 
-/// Kafka's sanity checks.
+/// Kafka's sanity checks, and what searches trust beyond them.
 fn check(op: &FetchIndex, bytes: &[u8]) -> Result<(), RemoteStorageError> {
     let base_offset = op.metadata.start_offset();
     let checked = match op.index {
         IndexType::Offset => OffsetIndex::new(base_offset, bytes).sanity_check(),
         IndexType::Timestamp => TimeIndex::new(base_offset, bytes).sanity_check(),
-        IndexType::Transaction => {
-            parse_txn_index(bytes).and_then(|entries| sanity_check_txn_index(entries, base_offset))
-        }
+        IndexType::Transaction => TxnIndex::new(base_offset, bytes).sanity_check(),
         IndexType::ProducerSnapshot | IndexType::LeaderEpoch => Ok(()),
     };
     checked.map_err(|error| RemoteStorageError::Corrupt {

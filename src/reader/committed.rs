@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use super::lineage::{Epochs, epoch_of};
 use super::{FetchedBatches, RemoteLogReader};
-use crate::error::{ErrorKind, RemoteStorageError};
+use crate::error::RemoteStorageError;
 use crate::index::{
-    AbortedTxnIndexEntry, Batch, Batches, ControlRecordType, Records, collect_aborted_txns,
-    parse_txn_index,
+    AbortedTxnIndexEntry, Batch, Batches, ControlRecordType, Records, TxnIndexSearchResult,
+    collect_aborted_txns,
 };
+use crate::layers::OpenIndex;
 use crate::model::{IndexType, LeaderEpoch, RemoteLogSegmentMetadata, TopicIdPartition};
-use crate::ops::FetchIndex;
 
 /// An aborted transaction, as a fetch response names it: data of this producer from this offset on
 /// is not to be delivered, up to the producer's next abort marker.
@@ -130,7 +130,8 @@ impl RemoteLogReader {
         if let Some(local) = local
             && !is_complete
         {
-            is_complete = bounds.collect(local.aborted, &mut found);
+            let result = collect_aborted_txns(local.aborted, bounds.lower, bounds.upper);
+            is_complete = take_in(&result, &mut found);
         }
         found.sort_unstable();
         found.dedup();
@@ -183,12 +184,12 @@ impl RemoteLogReader {
         if segment.txn_index_empty() {
             return Ok(false);
         }
-        let fetch = FetchIndex::new(Arc::clone(segment), IndexType::Transaction);
-        match self.shared.storage.fetch_index(fetch).await {
-            Ok(bytes) => Ok(bounds.collect(parse_txn_index(&bytes)?, found)),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(error),
-        }
+        let open = OpenIndex::new(Arc::clone(segment), IndexType::Transaction);
+        let index = self.shared.storage.open_index(open).await?;
+        let result = index
+            .collect_aborted_txns(bounds.lower, bounds.upper)
+            .await?;
+        Ok(take_in(&result, found))
     }
 
     /// The next segment after this offset, in this epoch or a later one of the lineage, that may
@@ -245,20 +246,15 @@ impl Bounds {
         }
         Ok(bounds)
     }
+}
 
-    /// Collects from one index; whether that was all.
-    fn collect(
-        self,
-        entries: &[AbortedTxnIndexEntry],
-        found: &mut Vec<AbortedTransaction>,
-    ) -> bool {
-        let result = collect_aborted_txns(entries, self.lower, self.upper);
-        found.extend(result.aborted.iter().map(|entry| AbortedTransaction {
-            first_offset: entry.start_offset.get(),
-            producer_id: entry.producer_id.get(),
-        }));
-        result.is_complete
-    }
+/// Takes in what one index tells; whether that was all.
+fn take_in(result: &TxnIndexSearchResult, found: &mut Vec<AbortedTransaction>) -> bool {
+    found.extend(result.aborted.iter().map(|entry| AbortedTransaction {
+        first_offset: entry.start_offset.get(),
+        producer_id: entry.producer_id.get(),
+    }));
+    result.is_complete
 }
 
 impl CommittedRead {

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use super::RemoteLogReader;
 use super::range::LogRange;
 use crate::error::RemoteStorageError;
-use crate::index::{BatchPrefix, OffsetIndex, corrupt_log};
+use crate::index::{BatchPrefix, OffsetRange, corrupt_log};
+use crate::layers::OpenIndex;
 use crate::model::{IndexType, RemoteLogSegmentMetadata};
-use crate::ops::FetchIndex;
 
 /// A broker adds an entry to the index every 4096 bytes of log by default, so behind the last
 /// entry there are hardly more than these before the batch that is looked for.
@@ -45,13 +45,33 @@ impl RemoteLogReader {
         if offset <= segment.start_offset() {
             return Ok(LOG_START);
         }
-        let fetch = FetchIndex::new(Arc::clone(segment), IndexType::Offset);
-        let bytes = self.shared.storage.fetch_index(fetch).await?;
-        Ok(look_up(segment.start_offset(), &bytes, offset))
+        let open = OpenIndex::new(Arc::clone(segment), IndexType::Offset);
+        let index = self.shared.storage.open_index(open).await?;
+        let range = index.lookup_range(offset).await?;
+        Ok(StartPosition::for_offset(offset, range))
     }
 }
 
 impl StartPosition {
+    /// Where to begin for an offset, of which the index tells this.
+    fn for_offset(offset: i64, OffsetRange { floor, next }: OffsetRange) -> Self {
+        let position = u64::from(floor.position);
+        let skipped = if floor.offset == offset {
+            // The entry names the last offset of the batch that begins there: it is the wanted one.
+            0
+        } else {
+            // The wanted batch begins at or before the next entry's.
+            next.map_or(INDEX_INTERVAL_BYTES, |next| {
+                usize::try_from(next.position.saturating_sub(floor.position)).unwrap_or(usize::MAX)
+            })
+        };
+        Self {
+            position,
+            skipped: skipped.min(MAX_SKIPPED_BYTES),
+            floor: (position > 0).then_some(floor.offset),
+        }
+    }
+
     /// Compares what the index says with the range that was fetched on its word. An index that
     /// leads too far would hide records.
     pub(super) fn check(
@@ -75,29 +95,10 @@ impl StartPosition {
     }
 }
 
-fn look_up(base_offset: i64, bytes: &[u8], offset: i64) -> StartPosition {
-    let index = OffsetIndex::new(base_offset, bytes);
-    let floor = index.lookup(offset);
-    let position = u64::from(floor.position);
-    let skipped = if floor.offset == offset {
-        // The entry names the last offset of the batch that begins there: it is the wanted one.
-        0
-    } else {
-        // The wanted batch begins at or before the next entry's.
-        index.ceiling(offset).map_or(INDEX_INTERVAL_BYTES, |next| {
-            usize::try_from(next.position.saturating_sub(floor.position)).unwrap_or(usize::MAX)
-        })
-    };
-    StartPosition {
-        position,
-        skipped: skipped.min(MAX_SKIPPED_BYTES),
-        floor: (position > 0).then_some(floor.offset),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::index::OffsetIndex;
 
     #[test]
     fn the_range_reaches_from_the_entry_before_to_the_batch_that_the_entry_after_names() {
@@ -107,8 +108,12 @@ mod tests {
             bytes.extend(last.to_be_bytes());
             bytes.extend(position.to_be_bytes());
         }
+        let look_up = |bytes: &[u8], offset| {
+            let range = OffsetIndex::new(7_000, bytes).lookup_range(offset);
+            StartPosition::for_offset(offset, range)
+        };
         let at = |offset: i64| {
-            let start = look_up(7_000, &bytes, 7_000 + offset);
+            let start = look_up(&bytes, 7_000 + offset);
             (start.position, start.skipped)
         };
         assert_eq!(at(0), (0, 0), "before the first entry");
@@ -121,7 +126,7 @@ mod tests {
             (1000, INDEX_INTERVAL_BYTES),
             "behind the last entry"
         );
-        let empty = look_up(7_000, &[], 7_005);
+        let empty = look_up(&[], 7_005);
         assert_eq!((empty.position, empty.skipped), (0, INDEX_INTERVAL_BYTES));
     }
 }

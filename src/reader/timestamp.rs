@@ -7,11 +7,11 @@ use super::RemoteLogReader;
 use super::lineage::{Epochs, epoch_of};
 use super::range::log_size;
 use crate::error::RemoteStorageError;
-use crate::index::{BatchPrefix, Batches, DEFAULT_MAX_DECOMPRESSED_BYTES, TimeIndex, corrupt_log};
+use crate::index::{BatchPrefix, Batches, DEFAULT_MAX_DECOMPRESSED_BYTES, corrupt_log};
+use crate::layers::OpenIndex;
 use crate::model::{
     IndexType, LeaderEpoch, RemoteLogSegmentMetadata, RemoteLogSegmentState, TopicIdPartition,
 };
-use crate::ops::FetchIndex;
 
 /// A scan fetches this much at once.
 const SCAN_BYTES: usize = 1024 * 1024;
@@ -96,9 +96,9 @@ impl RemoteLogReader {
         timestamp_ms: i64,
         starting_offset: i64,
     ) -> Result<Option<OffsetAndTimestamp>, RemoteStorageError> {
-        let fetch = FetchIndex::new(Arc::clone(segment), IndexType::Timestamp);
-        let bytes = self.shared.storage.fetch_index(fetch).await?;
-        let reached = TimeIndex::new(segment.start_offset(), &bytes).scan_start(timestamp_ms);
+        let open = OpenIndex::new(Arc::clone(segment), IndexType::Timestamp);
+        let index = self.shared.storage.open_index(open).await?;
+        let reached = index.scan_start(timestamp_ms).await?;
         let from = starting_offset.max(reached.offset);
         let start = self.start_position(segment, from).await?;
         let mut range = self

@@ -13,9 +13,10 @@ use super::inner::Inner;
 use super::load::Wanted;
 use crate::error::RemoteStorageError;
 use crate::index::{
-    BytePosition, LogOffset, OffsetIndex, OffsetIndexEntry, OffsetPosition, TimeIndex,
-    TimeIndexEntry, TimestampMs, TimestampOffset, lookup_offset, lookup_scan_start,
-    lookup_upper_bound_offset,
+    AbortedTxnIndexEntry, BytePosition, LogOffset, OffsetIndex, OffsetIndexEntry, OffsetPosition,
+    OffsetRange, TimeIndex, TimeIndexEntry, TimestampMs, TimestampOffset, TxnIndex,
+    TxnIndexSearchResult, lookup_offset, lookup_offset_range, lookup_scan_start,
+    lookup_upper_bound_offset, search_txn_index,
 };
 use crate::model::{IndexType, RemoteLogSegmentMetadata};
 
@@ -112,6 +113,19 @@ impl IndexHandle {
         .await
     }
 
+    /// Between which batches the one that holds `offset` lies, by an offset index:
+    /// [`OffsetIndex::lookup_range`].
+    pub async fn lookup_range(&self, offset: LogOffset) -> Result<OffsetRange, RemoteStorageError> {
+        self.expect(IndexType::Offset)?;
+        let base_offset = self.base_offset;
+        let in_bytes = |bytes: &[u8]| OffsetIndex::new(base_offset, bytes).lookup_range(offset);
+        self.search(in_bytes, move |entries| {
+            let count = entries.count::<OffsetIndexEntry>();
+            lookup_offset_range(base_offset, count, offset, |entry| entries.get(entry))
+        })
+        .await
+    }
+
     /// Beyond which offset a fetch of `fetch_size` bytes from `position` on cannot go, by an offset
     /// index: [`OffsetIndex::fetch_upper_bound_offset`].
     pub async fn fetch_upper_bound_offset(
@@ -143,6 +157,27 @@ impl IndexHandle {
         self.search(in_bytes, move |entries| {
             let count = entries.count::<TimeIndexEntry>();
             lookup_scan_start(base_offset, count, timestamp, |entry| entries.get(entry))
+        })
+        .await
+    }
+
+    /// The aborted transactions that concern a fetch of the offsets from `fetch_offset` up to and
+    /// without `upper_bound_offset`, by a transaction index: [`TxnIndex::collect_aborted_txns`].
+    pub async fn collect_aborted_txns(
+        &self,
+        fetch_offset: LogOffset,
+        upper_bound_offset: LogOffset,
+    ) -> Result<TxnIndexSearchResult, RemoteStorageError> {
+        self.expect(IndexType::Transaction)?;
+        let base_offset = self.base_offset;
+        let in_bytes = |bytes: &[u8]| {
+            TxnIndex::new(base_offset, bytes).collect_aborted_txns(fetch_offset, upper_bound_offset)
+        };
+        self.search(in_bytes, move |entries| {
+            let count = entries.count::<AbortedTxnIndexEntry>();
+            search_txn_index(count, fetch_offset, upper_bound_offset, |entry| {
+                entries.get(entry)
+            })
         })
         .await
     }
