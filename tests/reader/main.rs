@@ -4,6 +4,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod cached;
 mod committed;
 mod hostile;
 mod read_ahead;

@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use bytes::{BufMut, Bytes};
 use krabka_remote_storage::backends::{ObjectStoreClient, RequestLimits, StoreHandles};
+use krabka_remote_storage::layers::RemoteIndexCache;
 use krabka_remote_storage::layout::{KeyPrefix, segment_key};
 use krabka_remote_storage::metadata::InmemoryRemoteLogMetadataManager;
 use krabka_remote_storage::{
     IndexType, LOG_FILE_SUFFIX, LeaderEpoch, RemoteLogMetadataStore, RemoteLogReader,
     RemoteLogSegmentDetails, RemoteLogSegmentId, RemoteLogSegmentMetadata,
-    RemoteLogSegmentMetadataUpdate, RemoteLogSegmentState, RemoteStorage, TopicIdPartition,
+    RemoteLogSegmentMetadataUpdate, RemoteLogSegmentState, RemoteStorage, RemoteStorageBuilder,
+    TopicIdPartition,
 };
 use object_store::ObjectStoreExt as _;
 use object_store::path::Path;
@@ -151,17 +153,36 @@ impl MadeTier {
 
     /// A handle that repeats nothing, so that each failure and each request shows.
     pub fn storage(&self) -> RemoteStorage {
+        self.builder().build()
+    }
+
+    fn builder(&self) -> RemoteStorageBuilder {
         let handles = StoreHandles::with_multipart(Arc::clone(&self.store));
-        RemoteStorage::builder(Arc::new(ObjectStoreClient::new(handles)))
-            .limits(RequestLimits {
-                max_retries: 0,
-                ..RequestLimits::default()
-            })
-            .build()
+        RemoteStorage::builder(Arc::new(ObjectStoreClient::new(handles))).limits(RequestLimits {
+            max_retries: 0,
+            ..RequestLimits::default()
+        })
     }
 
     pub fn reader(&self) -> RemoteLogReader {
         RemoteLogReader::new(self.storage(), Arc::clone(&self.metadata) as _)
+    }
+
+    /// A reader whose indexes come from this cache.
+    pub fn cached_reader(&self, cache: &RemoteIndexCache) -> RemoteLogReader {
+        let storage = self.builder().index_cache(cache.clone()).build();
+        RemoteLogReader::new(storage, Arc::clone(&self.metadata) as _)
+    }
+
+    /// The same, that reads ahead at most this far.
+    pub fn cached_reader_with_read_ahead(
+        &self,
+        cache: &RemoteIndexCache,
+        max_read_ahead: usize,
+    ) -> RemoteLogReader {
+        let storage = self.builder().index_cache(cache.clone()).build();
+        let metadata = Arc::clone(&self.metadata) as _;
+        RemoteLogReader::with_read_ahead(storage, metadata, max_read_ahead)
     }
 
     /// Puts a segment's objects into the store and makes it readable.
