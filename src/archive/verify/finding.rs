@@ -2,11 +2,14 @@
 
 use std::fmt;
 
+use serde::Serialize;
+
 use crate::archive::chain::ManifestSeq;
 use crate::archive::printable::Printable;
 
 /// The kinds of breaks, in the order in which they are looked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum VerifyBreakKind {
     /// A manifest is larger than manifests can be.
@@ -94,7 +97,7 @@ impl fmt::Display for VerifyBreakKind {
 /// A proof that a partition is not as it was sealed.
 ///
 /// `Display` is one line, whatever keys are in it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct VerifyBreak {
     /// What is wrong.

@@ -27,6 +27,7 @@ mod bodies;
 mod directory;
 mod discover;
 mod finding;
+mod grade;
 mod index;
 mod listing;
 mod local;
@@ -47,6 +48,7 @@ use tokio::sync::Semaphore;
 
 pub use discover::{WORM_PROBE_BODY, WORM_PROBE_NAME};
 pub use finding::{VerifyBreak, VerifyBreakKind};
+pub use grade::{Finding, Grade, GradeRules, Verdict};
 pub use report::{
     ArchiveVerifyReport, EpochSpan, ObjectProtectionReport, OffsetGap, OffsetOverlap, OrphanClass,
     OrphanObject, PartitionVerifyReport, UnattestedManifest, UnreadableObject,

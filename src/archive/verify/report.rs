@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use serde::Serialize;
+
 use super::finding::VerifyBreak;
 use super::request::ExpectedPosition;
 use crate::archive::chain::{ChainHead, EpochId, ManifestSeq};
@@ -10,7 +12,7 @@ use crate::archive::chain::{ChainHead, EpochId, ManifestSeq};
 pub(super) const SAMPLE: usize = 10;
 
 /// What a verification found: all of it is data, and the same archive gives an equal report.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct ArchiveVerifyReport {
     /// The partitions, by directory.
@@ -76,7 +78,7 @@ impl ArchiveVerifyReport {
 ///
 /// Counts, spans, gaps and overlaps are over accepted manifests: those before the walk along the
 /// chain stopped.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct PartitionVerifyReport {
     /// The directory's key.
@@ -120,7 +122,7 @@ pub struct PartitionVerifyReport {
 }
 
 /// Objects that are protected in one way.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct ObjectProtectionReport {
     /// Their number.
@@ -139,7 +141,7 @@ impl ObjectProtectionReport {
 }
 
 /// One run of a partition's chain.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct EpochSpan {
     /// The run.
@@ -159,7 +161,7 @@ pub struct EpochSpan {
 }
 
 /// A manifest that no trusted key attests.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct UnattestedManifest {
     /// The manifest's key.
@@ -169,7 +171,8 @@ pub struct UnattestedManifest {
 }
 
 /// Why an object may be there that no manifest names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum OrphanClass {
     /// An attempt to copy a segment that another attempt then copied: its start offset is that of
@@ -193,7 +196,7 @@ impl OrphanClass {
 }
 
 /// An object that no manifest names.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[non_exhaustive]
 pub struct OrphanObject {
     /// Its key.
@@ -203,7 +206,7 @@ pub struct OrphanObject {
 }
 
 /// An object that could not be read.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[non_exhaustive]
 pub struct UnreadableObject {
     /// Its key.
@@ -213,7 +216,7 @@ pub struct UnreadableObject {
 }
 
 /// Offsets between two segments that no segment covers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct OffsetGap {
     /// The last offset before the gap.
@@ -223,7 +226,7 @@ pub struct OffsetGap {
 }
 
 /// Offsets that a segment covers again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct OffsetOverlap {
     /// The first of them.

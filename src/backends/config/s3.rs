@@ -206,6 +206,17 @@ impl S3Config {
         }
     }
 
+    /// The configuration of a bucket whose other settings stand in the environment of this process:
+    /// the variables `AWS_…` that `object_store` reads. Nothing is checked yet but their values.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidArgument`](RemoteStorageError::InvalidArgument) that names a variable and not its
+    /// value.
+    pub fn from_env(bucket: &str) -> Result<Self, RemoteStorageError> {
+        Self::from_environment(bucket, None, &Environment::of_process())
+    }
+
     /// The configuration of a bucket whose other settings stand in the environment.
     pub(super) fn from_environment(
         bucket: &str,

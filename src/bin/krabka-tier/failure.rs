@@ -1,10 +1,10 @@
 //! Why a command failed, and the exit code that says so.
 
-use std::error::Error;
-use std::fmt;
-use std::io::{self, Write as _};
+use std::io;
 
 use krabka_remote_storage::RemoteStorageError;
+
+pub(crate) use crate::console::{chain, print_error, print_note};
 
 /// The end of a command that did not do all it was asked.
 #[derive(Debug, thiserror::Error)]
@@ -62,41 +62,6 @@ impl From<io::Error> for Failure {
             Self::Output(error)
         }
     }
-}
-
-/// Prints an error and each of its causes on a line of its own.
-pub(crate) fn print_error(error: &dyn Error) {
-    say(format_args!("error: {}\n", chain(error)));
-}
-
-/// Prints what is worth knowing and no failure.
-pub(crate) fn print_note(text: impl fmt::Display) {
-    say(format_args!("note: {text}\n"));
-}
-
-/// Writes to standard error. When nobody listens, or its disk is full, there is nowhere to say so: the
-/// command goes on, and its exit code tells.
-pub(crate) fn say(text: impl fmt::Display) {
-    // In one piece, so that lines of several tasks do not mix.
-    let _ = io::stderr().write_all(text.to_string().as_bytes());
-}
-
-/// An error and its causes, none of them twice.
-pub(crate) fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut last = text.clone();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let line = error.to_string();
-        // Some errors of foreign crates repeat their cause.
-        if !last.contains(&line) {
-            text.push_str("\n  caused by: ");
-            text.push_str(&line);
-        }
-        last = line;
-        cause = error.source();
-    }
-    text
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! `krabka-tier`: copies, lists, reads and removes segments of a remote tier.
 
+#[path = "../console/mod.rs"]
+mod console;
 mod copy;
 mod ends;
 mod failure;
@@ -11,14 +13,13 @@ mod read;
 mod rm;
 mod tier;
 
-use std::env;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 
-use self::failure::{Failure, print_error, say};
+use self::console::{interrupted, usage};
+use self::failure::{Failure, print_error};
 use self::tier::{Missing, Patience, Tier};
 
 /// How long calls in flight may take to end when the program does.
@@ -115,55 +116,6 @@ async fn until_interrupted(
     result
 }
 
-/// Answers at the first SIGINT or SIGTERM.
-async fn interrupted() {
-    use tokio::signal::unix::{SignalKind, signal};
-
-    let (Ok(mut interrupt), Ok(mut terminate)) = (
-        signal(SignalKind::interrupt()),
-        signal(SignalKind::terminate()),
-    ) else {
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-    }
-}
-
-/// Prints what is wrong with the command line, or the help that was asked for.
-fn usage(error: &clap::Error) -> ExitCode {
-    if matches!(
-        error.kind(),
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
-    ) {
-        // A closed pipe is no failure.
-        let _ = error.print();
-        return ExitCode::SUCCESS;
-    }
-    let arguments: Vec<String> = env::args_os()
-        .skip(1)
-        .map(|argument| argument.to_string_lossy().into_owned())
-        .collect();
-    say(without_urls(&error.render().to_string(), &arguments));
-    ExitCode::from(2)
-}
-
-/// A text without the URLs among the arguments: a URL may hold a password.
-fn without_urls(text: &str, arguments: &[String]) -> String {
-    let mut text = text.to_owned();
-    for argument in arguments {
-        let Some(scheme_end) = argument.find("://") else {
-            continue;
-        };
-        let start = argument[..scheme_end]
-            .rfind(|c: char| !c.is_ascii_alphanumeric())
-            .map_or(0, |before| before + 1);
-        text = text.replace(&argument[start..], "URL");
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -172,24 +124,5 @@ mod tests {
     fn the_command_line_is_consistent() {
         use clap::CommandFactory as _;
         Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn a_usage_error_does_not_repeat_a_url() {
-        let error = Cli::try_parse_from([
-            "krabka-tier",
-            "copy",
-            "--to=file:///a",
-            "d",
-            "--tp=s3://k:s@b",
-        ])
-        .unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::UnknownArgument);
-        let text = "unexpected argument 's3://key:secret@b/p' found, --to=s3://key:secret@b/p";
-        let arguments = ["copy".to_owned(), "--to=s3://key:secret@b/p".to_owned()];
-        assert_eq!(
-            without_urls(text, &arguments),
-            "unexpected argument 'URL' found, --to=URL"
-        );
     }
 }

@@ -1,0 +1,16 @@
+//! The program `krabka-worm-verify`, run as its users run it.
+
+#![cfg(feature = "cli")]
+
+#[path = "../worm_archive/archive.rs"]
+#[allow(dead_code)] // Both tests tamper, each in its own ways.
+mod archive;
+mod auditor;
+#[cfg(feature = "aws")]
+mod bucket;
+mod output;
+mod pins;
+#[path = "../krabka_tier/program.rs"]
+#[allow(dead_code)] // The other program's.
+mod program;
+mod verdicts;
