@@ -460,6 +460,26 @@ pub struct OpenUpload {
     pub upload: UploadId,
 }
 
+/// One reading of what a bucket promises to keep.
+///
+/// The answer is `None` where the store cannot promise it: a local directory, memory, a client of
+/// unknown make.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReadRetention {
+    /// The bucket, named for errors and spans.
+    pub target: StoreTarget,
+}
+
+/// What a bucket promises to keep, as it said when it was asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RetentionPolicy {
+    /// What an archive needs and the bucket does not have, a phrase each. Empty where every new
+    /// object can neither be altered nor destroyed for a time.
+    pub unmet: Vec<String>,
+    /// Whether the bucket keeps versions, and so names one for each object.
+    pub versioned: bool,
+}
+
 macro_rules! store_requests {
     ($($request:ident => $kind:ident, $output:ty, part: |$request_part:ident| $part:expr, bytes: |$this:ident, $answer:ident| $bytes:expr;)*) => {$(
         impl StorageOp for $request {
@@ -507,4 +527,5 @@ store_requests! {
     Delete => Delete, (), part: |_this| None, bytes: |_this, _answer| 0;
     List => List, Listing, part: |_this| None, bytes: |_this, _answer| 0;
     ListUploads => List, Option<Vec<OpenUpload>>, part: |_this| None, bytes: |_this, _answer| 0;
+    ReadRetention => ReadRetention, Option<RetentionPolicy>, part: |_this| None, bytes: |_this, _answer| 0;
 }

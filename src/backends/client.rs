@@ -10,7 +10,7 @@ use crate::error::RemoteStorageError;
 use crate::model::RemoteLogSegmentMetadata;
 use crate::ops::{
     AbortUpload, CompleteUpload, Create, Delete, Get, Head, List, ListUploads, OpFuture, Put,
-    PutPart, StartUpload,
+    PutPart, ReadRetention, StartUpload,
 };
 
 /// One object store, as single requests see it.
@@ -60,6 +60,11 @@ pub trait StoreClient: fmt::Debug + Send + Sync + 'static {
 
     /// Lists uploads that were neither completed nor aborted.
     fn list_uploads(self: Arc<Self>, request: ListUploads) -> OpFuture<ListUploads>;
+
+    /// Reads what the bucket promises to keep. A store that has no bucket promises nothing.
+    fn read_retention(self: Arc<Self>, _request: ReadRetention) -> OpFuture<ReadRetention> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
 
     /// Whether this store can hold the segment at all, before anything is written.
     ///
@@ -115,4 +120,5 @@ answer_with! {
     Delete => delete,
     List => list,
     ListUploads => list_uploads,
+    ReadRetention => read_retention,
 }

@@ -24,6 +24,8 @@ mod open_uploads;
 mod recorder;
 mod requests;
 #[cfg(any(feature = "aws", feature = "gcp"))]
+mod retention;
+#[cfg(any(feature = "aws", feature = "gcp"))]
 mod signed;
 mod source;
 mod upload;
@@ -37,7 +39,7 @@ pub use config::GcsConfig;
 pub use config::S3Config;
 pub use config::{
     Backend, DEFAULT_MULTIPART_CHUNK_SIZE, DEFAULT_MULTIPART_THRESHOLD, ObjectStoreConfig,
-    RequestLimits,
+    RequestLimits, StoreKind,
 };
 pub use copier::{Copier, CopyTuning};
 pub use deleter::Deleter;
@@ -45,5 +47,5 @@ pub use fetcher::Fetcher;
 #[cfg(feature = "_http")]
 pub use http::HttpStoreConnector;
 pub use local::LocalClient;
-pub use object::{ObjectStoreClient, Reconnect, StoreHandles, UploadLister};
+pub use object::{ObjectStoreClient, Reconnect, RetentionReader, StoreHandles, UploadLister};
 pub use requests::{StoreRequest, StoreRequests};

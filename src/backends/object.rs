@@ -29,14 +29,18 @@ use crate::error::{RemoteStorageError, StoreCall};
 use crate::model::LOG_FILE_SUFFIX;
 use crate::ops::{
     AbortUpload, Activity, ByteRange, CompleteUpload, Create, Delete, Fetched, Get, Head, List,
-    ListUploads, Listing, OpFuture, OpenUpload, PartTag, Put, PutPart, StartUpload, StorageOp,
-    UploadId, WriteMode, Written,
+    ListUploads, Listing, OpFuture, OpenUpload, PartTag, Put, PutPart, ReadRetention,
+    RetentionPolicy, StartUpload, StorageOp, UploadId, WriteMode, Written,
 };
 
 /// Lists a store's open uploads below a prefix.
 pub type UploadLister = Arc<
     dyn Fn(Path) -> BoxFuture<'static, Result<Vec<OpenUpload>, RemoteStorageError>> + Send + Sync,
 >;
+
+/// Reads what a store's bucket promises to keep.
+pub type RetentionReader =
+    Arc<dyn Fn() -> BoxFuture<'static, Result<RetentionPolicy, RemoteStorageError>> + Send + Sync>;
 
 /// Makes a store client anew, so that it reads its credentials again.
 pub type Reconnect = Arc<dyn Fn() -> Result<StoreHandles, RemoteStorageError> + Send + Sync>;
@@ -126,6 +130,7 @@ pub struct ObjectStoreClient {
     handles: ArcSwap<StoreHandles>,
     opaque_uploads: OpaqueUploads,
     upload_lister: Option<UploadLister>,
+    retention_reader: Option<RetentionReader>,
     reconnect: Option<Reconnect>,
     reconnected: Mutex<Option<Instant>>,
     log_attributes: Attributes,
@@ -147,6 +152,7 @@ impl ObjectStoreClient {
             handles: ArcSwap::from_pointee(handles),
             opaque_uploads: OpaqueUploads::default(),
             upload_lister: None,
+            retention_reader: None,
             reconnect: None,
             reconnected: Mutex::new(None),
             log_attributes: Attributes::new(),
@@ -157,6 +163,13 @@ impl ObjectStoreClient {
     #[must_use]
     pub fn with_upload_lister(mut self, lister: UploadLister) -> Self {
         self.upload_lister = Some(lister);
+        self
+    }
+
+    /// Answers [`ReadRetention`] with this.
+    #[must_use]
+    pub fn with_retention_reader(mut self, reader: RetentionReader) -> Self {
+        self.retention_reader = Some(reader);
         self
     }
 
@@ -413,6 +426,13 @@ impl StoreClient for ObjectStoreClient {
         let prefix = request.target.key.as_ref().clone();
         match &self.upload_lister {
             Some(lister) => Box::pin(lister(prefix).map_ok(Some)),
+            None => Box::pin(std::future::ready(Ok(None))),
+        }
+    }
+
+    fn read_retention(self: Arc<Self>, _request: ReadRetention) -> OpFuture<ReadRetention> {
+        match &self.retention_reader {
+            Some(reader) => Box::pin(reader().map_ok(Some)),
             None => Box::pin(std::future::ready(Ok(None))),
         }
     }

@@ -8,7 +8,7 @@ use super::{Store, StoreClient};
 use crate::error::RemoteStorageError;
 use crate::ops::{
     AbortUpload, CompleteUpload, Create, Delete, Get, Head, List, ListUploads, OpService, OpStack,
-    Put, PutPart, StartUpload, StorageOp,
+    Put, PutPart, ReadRetention, StartUpload, StorageOp,
 };
 
 /// Every store request, each a finished stack. A clone is one reference.
@@ -30,6 +30,7 @@ struct Stacks {
     delete: OpStack<Delete>,
     list: OpStack<List>,
     list_uploads: OpStack<ListUploads>,
+    read_retention: OpStack<ReadRetention>,
 }
 
 impl StoreRequests {
@@ -47,7 +48,8 @@ impl StoreRequests {
             + OpService<AbortUpload>
             + OpService<Delete>
             + OpService<List>
-            + OpService<ListUploads>,
+            + OpService<ListUploads>
+            + OpService<ReadRetention>,
     {
         let store = Store::new(Arc::clone(&client));
         let service = || layer.layer(store.clone());
@@ -64,6 +66,7 @@ impl StoreRequests {
                 delete: OpStack::new(service()),
                 list: OpStack::new(service()),
                 list_uploads: OpStack::new(service()),
+                read_retention: OpStack::new(service()),
                 client,
             }),
         }
@@ -122,4 +125,5 @@ stacks! {
     Delete => delete,
     List => list,
     ListUploads => list_uploads,
+    ReadRetention => read_retention,
 }

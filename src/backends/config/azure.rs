@@ -14,7 +14,7 @@ use url::Url;
 use super::checks::{self, Checks, ClientFields, debug_without_secrets};
 use super::env::Environment;
 use super::limits::PartRule;
-use super::{Backend, RequestLimits};
+use super::{Backend, RequestLimits, StoreKind};
 use crate::backends::http::HttpStoreConnector;
 use crate::backends::{ObjectStoreClient, StoreHandles};
 use crate::error::RemoteStorageError;
@@ -308,6 +308,8 @@ impl AzureConfig {
             limits: self.limits(),
             object_store: Some(store),
             location,
+            kind: StoreKind::Azure,
+            with_checksums: None,
         })
     }
 

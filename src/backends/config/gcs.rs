@@ -16,9 +16,10 @@ use url::Url;
 use super::checks::{self, Checks, ClientFields, debug_without_secrets};
 use super::env::Environment;
 use super::limits::PartRule;
-use super::{Backend, RequestLimits};
+use super::{Backend, RequestLimits, StoreKind};
 use crate::backends::http::HttpStoreConnector;
 use crate::backends::open_uploads::BucketUploads;
+use crate::backends::retention::GcsRetention;
 use crate::backends::signed::{Authority, SignedClient};
 use crate::backends::{ObjectStoreClient, StoreHandles};
 use crate::error::RemoteStorageError;
@@ -232,14 +233,30 @@ impl GcsConfig {
             config: self.clone(),
             environment: environment.clone(),
         };
-        let (store, uploads) = connection.make()?;
+        let Connected {
+            store,
+            signed,
+            base_url,
+        } = connection.make()?;
+        let uploads = BucketUploads {
+            client: signed.clone(),
+            bucket_url: base_url
+                .join(&self.bucket)
+                .map_err(|_| CHECKS.refuse("endpoint", "makes no URL with the bucket"))?,
+        };
+        let retention = GcsRetention {
+            client: signed,
+            base_url,
+            bucket: self.bucket.clone(),
+        };
         let mut client = ObjectStoreClient::new(StoreHandles::with_multipart(Arc::clone(&store)))
-            .with_upload_lister(uploads.into_lister());
+            .with_upload_lister(uploads.into_lister())
+            .with_retention_reader(retention.into_reader());
         if !self.has_credentials() {
             client = client.with_reconnect(Arc::new(move || {
                 connection
                     .make()
-                    .map(|(store, _)| StoreHandles::with_multipart(store))
+                    .map(|connected| StoreHandles::with_multipart(connected.store))
             }));
         }
         Ok(Backend {
@@ -248,6 +265,10 @@ impl GcsConfig {
             limits: self.limits(),
             object_store: Some(store),
             location,
+            kind: StoreKind::Gcs {
+                bucket: self.bucket.clone(),
+            },
+            with_checksums: None,
         })
     }
 
@@ -337,7 +358,7 @@ struct Connection {
 }
 
 impl Connection {
-    fn make(&self) -> Result<(Arc<GoogleCloudStorage>, BucketUploads), RemoteStorageError> {
+    fn make(&self) -> Result<Connected, RemoteStorageError> {
         let config = &self.config;
         let mut client_options = checks::client_options(&config.limits(), config.allow_http);
         let mut builder = GoogleCloudStorageBuilder::new();
@@ -411,18 +432,17 @@ impl Connection {
                      made them",
                 )
             })?;
-        let bucket_url = format!("{}/{}", checks::base_of(&base_url), config.bucket);
-        let uploads = BucketUploads {
-            client: SignedClient {
+        Ok(Connected {
+            signed: SignedClient {
                 client: connector
                     .connect(&client_options)
                     .map_err(|_| CHECKS.refuse("options", "make no HTTP client"))?,
                 authority: Authority::Google(Arc::clone(store.credentials())),
             },
-            bucket_url: Url::parse(&bucket_url)
-                .map_err(|_| CHECKS.refuse("endpoint", "makes no URL with the bucket"))?,
-        };
-        Ok((Arc::new(store), uploads))
+            store: Arc::new(store),
+            base_url: Url::parse(&format!("{}/", checks::base_of(&base_url)))
+                .map_err(|_| CHECKS.refuse("endpoint", "is no URL"))?,
+        })
     }
 
     /// The credentials that the environment names.
@@ -443,4 +463,12 @@ impl Connection {
                 .then(|| (key, value.to_owned()))
             }))
     }
+}
+
+/// A client, and what sends the requests that it has no method for.
+struct Connected {
+    store: Arc<GoogleCloudStorage>,
+    signed: SignedClient,
+    /// Ends with a slash.
+    base_url: Url,
 }

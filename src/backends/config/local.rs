@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use object_store::local::LocalFileSystem;
 
-use super::{Backend, RequestLimits};
+use super::{Backend, RequestLimits, StoreKind};
 use crate::backends::LocalClient;
 use crate::error::RemoteStorageError;
 use crate::layout::KeyPrefix;
@@ -41,6 +41,8 @@ pub(super) fn open(root: &Path) -> Result<Backend, RemoteStorageError> {
         prefix: KeyPrefix::default(),
         limits: RequestLimits::default(),
         object_store: Some(Arc::new(object_store)),
+        kind: StoreKind::Local,
+        with_checksums: None,
     })
 }
 

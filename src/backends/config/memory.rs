@@ -5,7 +5,7 @@ use std::sync::Arc;
 use object_store::ObjectStore;
 use object_store::memory::InMemory;
 
-use super::{Backend, RequestLimits};
+use super::{Backend, RequestLimits, StoreKind};
 use crate::backends::memory::MemoryUploads;
 use crate::backends::{ObjectStoreClient, StoreHandles};
 use crate::layout::KeyPrefix;
@@ -22,5 +22,7 @@ pub(super) fn open() -> Backend {
         limits: RequestLimits::default(),
         object_store: Some(store),
         location: "memory:///".to_owned(),
+        kind: StoreKind::Memory,
+        with_checksums: None,
     }
 }

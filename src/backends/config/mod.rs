@@ -142,6 +142,35 @@ impl ObjectStoreConfig {
     }
 }
 
+/// What a backend is known to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StoreKind {
+    /// Amazon S3 or a store that speaks its protocol, opened from its configuration.
+    S3 {
+        /// The bucket.
+        bucket: String,
+        /// Whether the configuration says that the store honours conditional creates.
+        conditional_put: bool,
+    },
+    /// Google Cloud Storage, opened from its configuration.
+    Gcs {
+        /// The bucket.
+        bucket: String,
+    },
+    /// Azure Blob Storage.
+    Azure,
+    /// A local directory.
+    Local,
+    /// Memory of this process.
+    Memory,
+    /// A client that the caller made, of which nothing is known.
+    Opaque,
+}
+
+/// Opens a store anew, in another way.
+type Reopen = Arc<dyn Fn() -> Result<Backend, RemoteStorageError> + Send + Sync>;
+
 /// An opened store: its client, where the tier lies in it, and the limits to keep.
 #[derive(Clone)]
 #[non_exhaustive]
@@ -155,6 +184,9 @@ pub struct Backend {
     /// The client as `object_store` knows it, for those who read the store without layers.
     pub object_store: Option<Arc<dyn ObjectStore>>,
     location: String,
+    kind: StoreKind,
+    /// Opens it with checksums, where it sends none.
+    with_checksums: Option<Reopen>,
 }
 
 impl Backend {
@@ -184,12 +216,40 @@ impl Backend {
             limits: RequestLimits::default(),
             object_store: Some(store),
             location,
+            kind: StoreKind::Opaque,
+            with_checksums: None,
         })
     }
 
     /// Where the tier is, in a form to show: the store, the bucket and the prefix, no secret.
     pub fn location(&self) -> &str {
         &self.location
+    }
+
+    /// What the store is known to be.
+    pub fn kind(&self) -> &StoreKind {
+        &self.kind
+    }
+
+    /// The same store with a checksum on each upload, where its protocol has one. A bucket of S3
+    /// with a default retention takes no upload without.
+    ///
+    /// A client that sends none is made anew.
+    ///
+    /// # Errors
+    ///
+    /// As [`ObjectStoreConfig::open`].
+    pub fn with_checksums(self) -> Result<Self, RemoteStorageError> {
+        let Some(reopen) = &self.with_checksums else {
+            return Ok(self);
+        };
+        let reopened = reopen()?;
+        Ok(Self {
+            client: reopened.client,
+            object_store: reopened.object_store,
+            with_checksums: None,
+            ..self
+        })
     }
 }
 

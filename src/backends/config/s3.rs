@@ -17,10 +17,11 @@ use url::{Host, Url};
 use super::checks::{self, Checks, ClientFields, debug_without_secrets};
 use super::env::Environment;
 use super::limits::PartRule;
-use super::{Backend, RequestLimits};
+use super::{Backend, Reopen, RequestLimits, StoreKind};
 use crate::backends::completion::S3Completion;
 use crate::backends::http::HttpStoreConnector;
 use crate::backends::open_uploads::BucketUploads;
+use crate::backends::retention::S3Retention;
 use crate::backends::signed::{Authority, SignedClient};
 use crate::backends::{ObjectStoreClient, StoreHandles};
 use crate::error::RemoteStorageError;
@@ -296,6 +297,7 @@ impl S3Config {
         let connected = connection.make()?;
         let mut client = ObjectStoreClient::new(connected.handles())
             .with_upload_lister(connected.uploads().into_lister())
+            .with_retention_reader(connected.retention(self)?.into_reader())
             .with_log_attributes(self.log_attributes());
         if self.access_key_id.is_none() {
             client = client.with_reconnect(Arc::new(move || {
@@ -308,7 +310,26 @@ impl S3Config {
             limits: self.limits(),
             object_store: Some(connected.store),
             location,
+            kind: StoreKind::S3 {
+                bucket: self.bucket.clone(),
+                conditional_put: self.conditional_put,
+            },
+            with_checksums: self.with_checksums(environment),
         })
+    }
+
+    /// How to open the store with checksums, if its uploads have none.
+    fn with_checksums(&self, environment: &Environment) -> Option<Reopen> {
+        let other = |(key, _): &(Key, &str)| matches!(key, Key::Checksum);
+        if self.checksum_sha256 || self.further_options().ok()?.iter().any(other) {
+            return None;
+        }
+        let environment = environment.clone();
+        let config = Self {
+            checksum_sha256: true,
+            ..self.clone()
+        };
+        Some(Arc::new(move || config.open(&environment)))
     }
 
     fn key_prefix(&self) -> Result<KeyPrefix, RemoteStorageError> {
@@ -376,6 +397,23 @@ impl S3Config {
                 format_args!("makes no URL with the bucket: {error}"),
             )
         })
+    }
+
+    /// The URL for requests about the bucket as a whole. Its name stands in the path, unless the
+    /// endpoint has it already.
+    fn policy_url(&self) -> Result<Url, RemoteStorageError> {
+        let in_endpoint = |endpoint: &str| {
+            let host = format!("://{}.", self.bucket);
+            self.virtual_hosted_style && endpoint.contains(&host)
+        };
+        if self.endpoint.as_deref().is_some_and(in_endpoint) {
+            return self.bucket_url();
+        }
+        let path_style = Self {
+            virtual_hosted_style: false,
+            ..self.clone()
+        };
+        path_style.bucket_url()
     }
 
     /// The further options, each under the name that the client knows.
@@ -535,6 +573,14 @@ impl Connected {
         StoreHandles::with_multipart(Arc::clone(&self.store)).with_completion(S3Completion {
             client: self.signed.clone(),
             bucket_url: self.bucket_url.clone(),
+        })
+    }
+
+    fn retention(&self, config: &S3Config) -> Result<S3Retention, RemoteStorageError> {
+        Ok(S3Retention {
+            client: self.signed.clone(),
+            policy_url: config.policy_url()?,
+            bucket: config.bucket.clone(),
         })
     }
 

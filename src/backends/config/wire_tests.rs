@@ -2,6 +2,7 @@
 
 mod completion;
 mod open_uploads;
+mod retention;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -234,6 +235,58 @@ async fn each_part_has_its_length_and_its_checksum() {
     let length = seen[3].body.len().to_string();
     assert_eq!(seen[3].header("content-length"), Some(length.as_str()));
     assert_eq!(seen[4].method, Method::DELETE);
+}
+
+#[tokio::test]
+async fn with_checksums_every_put_and_every_part_has_one_whatever_was_configured() {
+    let crc64 = [("aws_checksum_algorithm".to_owned(), "crc64nvme".to_owned())];
+    for (checksum_sha256, options, header) in [
+        (true, [].into(), CHECKSUM),
+        (false, [].into(), CHECKSUM),
+        (false, crc64.into(), "x-amz-checksum-crc64nvme"),
+    ] {
+        let server = Recorder::start(playing_s3).await;
+        let config = S3Config {
+            checksum_sha256,
+            options,
+            ..s3(&server)
+        };
+        let mut backend = open(config);
+        backend.limits.max_writes = 3;
+        let backend = backend.with_checksums().unwrap();
+        assert_eq!(backend.limits.max_writes, 3, "the rest stays as it was");
+        let client = backend.client;
+        client.clone().put(put("a.index", b"put")).await.unwrap();
+        let create = Create {
+            target: target("a.manifest"),
+            payload: PutPayload::from_static(b"create"),
+            sha256: Sha256::digest(b"create").into(),
+        };
+        client.clone().create(create).await.unwrap();
+        let start = StartUpload {
+            target: target("a.log"),
+        };
+        let upload = client.clone().start_upload(start).await.unwrap();
+        for number in 1..=3 {
+            let part = PutPart {
+                target: target("a.log"),
+                upload: UploadId::clone(&upload),
+                number,
+                offset: 0,
+                payload: vec![7; number as usize].into(),
+            };
+            client.clone().put_part(part).await.unwrap();
+        }
+        let seen = server.seen();
+        let puts: Vec<_> = seen
+            .iter()
+            .filter(|seen| seen.method == Method::PUT)
+            .collect();
+        assert_eq!(puts.len(), 5);
+        for put in puts {
+            assert!(put.header(header).is_some(), "{put:?}");
+        }
+    }
 }
 
 #[tokio::test]

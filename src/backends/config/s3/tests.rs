@@ -216,3 +216,27 @@ fn the_name_of_a_token_file_is_no_header() {
     .collect();
     config.open(&environment).unwrap();
 }
+
+#[test]
+fn the_bucket_is_asked_by_its_path_unless_the_endpoint_names_it() {
+    for (endpoint, expected) in [
+        (None, "https://s3.eu-west-1.amazonaws.com/bucket"),
+        (
+            Some("https://store.example/base"),
+            "https://store.example/base/bucket",
+        ),
+        (
+            Some("https://bucket.store.example"),
+            "https://bucket.store.example/",
+        ),
+    ] {
+        let config = S3Config {
+            bucket: "bucket".to_owned(),
+            region: "eu-west-1".to_owned(),
+            endpoint: endpoint.map(str::to_owned),
+            virtual_hosted_style: true,
+            ..S3Config::default()
+        };
+        assert_eq!(config.policy_url().unwrap().as_str(), expected);
+    }
+}
