@@ -7,7 +7,8 @@
 //! - `grow`: one call of the in-memory manager, owned answer included, at a thousand to a million
 //!   segments (bar: at most 4 times from end to end). Lookups come as consumers make them, each of
 //!   many reading on from segment to segment. Beside them stand lookups without any locality,
-//!   which show the machine's memory more than the cache: the bare map of `find/1M` grows as much.
+//!   which show the machine's memory more than the cache: a bare map of the same size, asked the
+//!   same way, stands next to them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hint::black_box;
@@ -322,6 +323,11 @@ fn grow(c: &mut Criterion) {
         group.bench_function(BenchmarkId::new("scattered lookup", segments), |b| {
             let mut numbers = Scattered::below(segments);
             b.iter(|| numbers.next().map(|number| rolling.look_up(number)));
+        });
+        let bare: BTreeMap<i64, u32> = (0..segments).map(|n| (i64::from(n) * SPAN, n)).collect();
+        group.bench_function(BenchmarkId::new("scattered bare BTreeMap", segments), |b| {
+            let mut numbers = Scattered::below(segments).map(|n| i64::from(n) * SPAN);
+            b.iter(|| bare.range(..=black_box(numbers.next()?)).next_back());
         });
         for (name, pick) in changes {
             group.bench_function(BenchmarkId::new(name, segments), |b| {
