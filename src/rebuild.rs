@@ -3,30 +3,34 @@
 //! From a listing and a few small reads for each segment a [`TierRebuilder`] makes the
 //! [`PartitionDump`] that a metadata manager imports. It reads the leader-epoch checkpoint of every
 //! complete segment (one with a `.log`), and the end of those logs that no later segment adjoins.
+//! Where a checkpoint is lost or damaged, the batches of the segment's log tell the epochs, as a
+//! broker's recovery finds them.
 //!
 //! What the tier does not tell stays unknown: a rebuilt segment has broker −1, no custom metadata,
 //! a maximum timestamp of −1, and the time of its `.log` as its event timestamp. Its end offset is
 //! where the next segment of the same lineage begins, less one. If a whole segment is missing
 //! between the two, and no leader epoch began in it, this names offsets that the log does not hold;
-//! to a reader that is like records lost to compaction.
+//! to a reader that is like records lost to compaction. [`TierRebuilder::log_end`] tells where a log
+//! really ends, and so whether something is missing behind it.
 //!
 //! Where segments overlap, those answer that would if all had finished in the order of their
 //! highest leader epoch, the time of their `.log`, and id.
 
-mod end_offset;
 mod listing;
+mod log_walk;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use futures::stream::{self, StreamExt as _};
 use tower::ServiceExt as _;
 use uuid::Uuid;
 
-use self::end_offset::last_offset;
 pub use self::listing::{ListedObject, ListedSegment, list_segments};
+pub use self::log_walk::LogEnd;
+use self::log_walk::LogWalk;
 use crate::error::{ErrorKind, RemoteStorageError};
-use crate::index::LeaderEpochCheckpoint;
+use crate::index::{LeaderEpochCheckpoint, OffsetIndex};
 use crate::metadata::{PartitionDump, RemoteLogMetadataCache};
 use crate::model::{
     IndexType, LeaderEpoch, RemoteLogSegmentDetails, RemoteLogSegmentMetadata,
@@ -54,13 +58,16 @@ pub struct RebuiltPartition {
     /// The metadata, every segment in state `CopySegmentFinished`.
     pub dump: PartitionDump,
     /// Complete segments that are left out, because they are damaged or were deleted meanwhile.
-    pub skipped: Vec<SkippedSegment>,
+    pub skipped: Vec<DamagedSegment>,
+    /// Segments of the dump whose checkpoint is lost or damaged: the batches of the whole log were
+    /// walked to find their leader epochs.
+    pub mended: Vec<DamagedSegment>,
 }
 
-/// A complete segment that could not be used.
+/// A complete segment with something wrong.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct SkippedSegment {
+pub struct DamagedSegment {
     /// The segment.
     pub segment: ListedSegment,
     /// What is wrong with it.
@@ -73,6 +80,8 @@ struct Candidate {
     checkpoint: LeaderEpochCheckpoint,
     /// The epochs of the segment itself.
     epochs: BTreeMap<LeaderEpoch, i64>,
+    /// Why the checkpoint is not the one in the tier.
+    mended: Option<RemoteStorageError>,
 }
 
 impl<F, I> TierRebuilder<F, I>
@@ -92,6 +101,7 @@ where
     ///
     /// `listing` is that of the partition's directory. Costs one fetch for each complete segment,
     /// and at most two more for each that no later segment adjoins: usually the last one only.
+    /// (A lost checkpoint costs its whole log, and a lost offset index what it would have saved.)
     ///
     /// # Errors
     ///
@@ -107,16 +117,30 @@ where
         topic_id_partition: &TopicIdPartition,
         listing: &Listing,
     ) -> Result<RebuiltPartition, RemoteStorageError> {
+        let segments = list_segments(topic_id_partition, listing);
+        self.rebuild_segments(topic_id_partition, segments).await
+    }
+
+    /// Makes the metadata of one partition anew from some of its segments, as
+    /// [`rebuild_partition`](Self::rebuild_partition) does from all: as if no others were there.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`rebuild_partition`](Self::rebuild_partition).
+    pub async fn rebuild_segments(
+        &self,
+        topic_id_partition: &TopicIdPartition,
+        segments: Vec<ListedSegment>,
+    ) -> Result<RebuiltPartition, RemoteStorageError> {
         let mut skipped = Vec::new();
-        let complete = list_segments(topic_id_partition, listing)
-            .into_iter()
-            .filter(ListedSegment::is_complete);
+        let complete = segments.into_iter().filter(ListedSegment::is_complete);
         let candidates = stream::iter(complete)
             .map(|segment| self.read_checkpoint(segment))
             .buffered(CONCURRENT_SEGMENTS)
             .collect()
             .await;
         let candidates: Vec<Candidate> = keep_usable(candidates, &mut skipped)?;
+        let mended = candidates.iter().filter_map(Candidate::mended).collect();
 
         let adjoining = adjoining_starts(&candidates);
         let finished = stream::iter(candidates.into_iter().zip(adjoining))
@@ -130,24 +154,84 @@ where
         let mut cache = RemoteLogMetadataCache::new(topic_id_partition.clone());
         for Rebuilt { segment, metadata } in finished {
             if let Err(reason) = enter(&mut cache, &metadata) {
-                skipped.push(SkippedSegment { segment, reason });
+                skipped.push(DamagedSegment { segment, reason });
             }
         }
         Ok(RebuiltPartition {
             dump: cache.export(),
             skipped,
+            mended,
         })
     }
 
+    /// Finds the last batch of a complete segment's log; `None` of a log without batches.
+    ///
+    /// `position` is where a batch begins, in bytes, and the nearer to the end the less is fetched:
+    /// one fetch from the position of the offset index's last entry. A position that fits no batch
+    /// costs a walk from the log's start.
+    ///
+    /// # Errors
+    ///
+    /// [`Corrupt`](ErrorKind::Corrupt) when the log has bytes that are no batch, or ends within
+    /// one; otherwise those of the fetch.
+    pub async fn log_end(
+        &self,
+        segment: &ListedSegment,
+        position: u64,
+    ) -> Result<Option<LogEnd>, RemoteStorageError> {
+        self.walk(segment)?.end(position).await
+    }
+
+    fn walk(&self, segment: &ListedSegment) -> Result<LogWalk<F>, RemoteStorageError> {
+        let metadata = Arc::new(segment.provisional_metadata()?);
+        Ok(LogWalk::new(self.fetch_segment.clone(), segment, metadata))
+    }
+
     async fn read_checkpoint(&self, segment: ListedSegment) -> Outcome<Candidate> {
-        match self.checkpoint_of(&segment).await {
-            Ok((checkpoint, epochs)) => Ok(Candidate {
+        let reason = match self.checkpoint_of(&segment).await {
+            Ok((checkpoint, epochs)) if !epochs.is_empty() => {
+                return Ok(Candidate {
+                    segment,
+                    checkpoint,
+                    epochs,
+                    mended: None,
+                });
+            }
+            Ok(_) => RemoteStorageError::InvalidArgument(format!(
+                "the leader epoch checkpoint of segment {} has no epoch of the segment",
+                segment.id
+            )),
+            Err(reason) => reason,
+        };
+        if !is_of_segment(&reason) {
+            return Err(DamagedSegment { segment, reason });
+        }
+        match self.checkpoint_from_log(&segment).await {
+            Ok(Some((checkpoint, epochs))) => Ok(Candidate {
                 segment,
                 checkpoint,
                 epochs,
+                mended: Some(reason),
             }),
-            Err(reason) => Err(SkippedSegment { segment, reason }),
+            Err(error) if !is_of_segment(&error) => Err(DamagedSegment {
+                segment,
+                reason: error,
+            }),
+            // What was wrong first is what there is to repair.
+            Ok(None) | Err(_) => Err(DamagedSegment { segment, reason }),
         }
+    }
+
+    async fn checkpoint_from_log(
+        &self,
+        segment: &ListedSegment,
+    ) -> Result<Option<(LeaderEpochCheckpoint, BTreeMap<LeaderEpoch, i64>)>, RemoteStorageError>
+    {
+        let Some(checkpoint) = self.walk(segment)?.checkpoint().await? else {
+            return Ok(None);
+        };
+        let epochs = checkpoint.segment_leader_epochs(segment.start_offset, i64::MAX)?;
+        Ok(Some((checkpoint, epochs)))
     }
 
     async fn checkpoint_of(
@@ -168,7 +252,7 @@ where
                 segment: candidate.segment,
                 metadata,
             }),
-            Err(reason) => Err(SkippedSegment {
+            Err(reason) => Err(DamagedSegment {
                 segment: candidate.segment,
                 reason,
             }),
@@ -185,45 +269,59 @@ where
             checkpoint,
             ..
         } = candidate;
-        let provisional = Arc::new(segment.provisional_metadata()?);
         let end_offset = match next_start {
             Some(next) => next - 1,
-            None => {
-                last_offset(
-                    self.fetch_segment.clone(),
-                    self.fetch_index.clone(),
-                    segment,
-                    &provisional,
-                )
-                .await?
-            }
+            None => self.last_offset(segment).await?,
         };
         let epochs = checkpoint.segment_leader_epochs(segment.start_offset, end_offset)?;
         segment.metadata(end_offset, epochs)
     }
+
+    /// The last offset of a log that no later segment tells: two fetches. A log without a batch ends
+    /// where it starts.
+    async fn last_offset(&self, segment: &ListedSegment) -> Result<i64, RemoteStorageError> {
+        if segment.log().is_none_or(|log| log.size == 0) {
+            return Ok(segment.start_offset);
+        }
+        let request = FetchIndex::new(segment.provisional_metadata()?, IndexType::Offset);
+        let position = match self.fetch_index.clone().oneshot(request).await {
+            Ok(index) => {
+                let index = OffsetIndex::new(segment.start_offset, &index);
+                index.lookup(i64::MAX).position
+            }
+            Err(error) if is_of_segment(&error) => 0,
+            Err(error) => return Err(error),
+        };
+        let end = self.log_end(segment, position.into()).await?;
+        Ok(end.map_or(segment.start_offset, |end| end.last_offset))
+    }
 }
 
 /// A segment or why it is left out.
-type Outcome<T> = Result<T, SkippedSegment>;
+type Outcome<T> = Result<T, DamagedSegment>;
 
 /// Parts the usable from the skipped. An error that is not the segment's own ends everything.
 fn keep_usable<T>(
     outcomes: Vec<Outcome<T>>,
-    skipped: &mut Vec<SkippedSegment>,
+    skipped: &mut Vec<DamagedSegment>,
 ) -> Result<Vec<T>, RemoteStorageError> {
     let mut usable = Vec::with_capacity(outcomes.len());
     for outcome in outcomes {
         match outcome {
             Ok(segment) => usable.push(segment),
-            Err(skip) => match skip.reason.kind() {
-                ErrorKind::NotFound | ErrorKind::Corrupt | ErrorKind::Invalid => {
-                    skipped.push(skip);
-                }
-                _ => return Err(skip.reason),
-            },
+            Err(skip) if is_of_segment(&skip.reason) => skipped.push(skip),
+            Err(skip) => return Err(skip.reason),
         }
     }
     Ok(usable)
+}
+
+/// Whether an error is about one segment, and others may be whole.
+fn is_of_segment(error: &RemoteStorageError) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::NotFound | ErrorKind::Corrupt | ErrorKind::Invalid
+    )
 }
 
 /// For each candidate, the start of the segment that adjoins it.
@@ -241,19 +339,33 @@ fn adjoining_starts(candidates: &[Candidate]) -> Vec<Option<i64>> {
             followers.insert((epoch, start), candidate);
         }
     }
+    let mended: BTreeSet<i64> = candidates
+        .iter()
+        .filter(|candidate| candidate.mended.is_some())
+        .map(|candidate| candidate.segment.start_offset)
+        .collect();
     let adjoining = candidates.iter().map(|candidate| {
         let start = candidate.segment.start_offset;
         let (&epoch, _) = candidate.epochs.last_key_value()?;
         let after = (epoch, start.checked_add(1)?)..=(epoch, i64::MAX);
         let (&(_, next_start), next) = followers.range(after).next()?;
         let adjoins = next.epochs_between(start, next_start - 1) == candidate.epochs
-            && next.copied() >= candidate.copied();
+            && next.copied() >= candidate.copied()
+            // Nothing tells what one of these follows; it may be this segment.
+            && mended.range(start + 1..next_start).next().is_none();
         adjoins.then_some(next_start)
     });
     adjoining.collect()
 }
 
 impl Candidate {
+    fn mended(&self) -> Option<DamagedSegment> {
+        self.mended.clone().map(|reason| DamagedSegment {
+            segment: self.segment.clone(),
+            reason,
+        })
+    }
+
     /// What says first which of two segments was copied later.
     fn copied(&self) -> (Option<LeaderEpoch>, i64) {
         let epoch = self.epochs.last_key_value().map(|(epoch, _)| *epoch);

@@ -191,6 +191,12 @@ fn magic_2((base, last, size): (i64, i64, usize)) -> Vec<u8> {
     batch
 }
 
+/// The batch as a leader of this epoch appended it.
+fn of_epoch(epoch: i32, mut batch: Vec<u8>) -> Vec<u8> {
+    batch[12..16].copy_from_slice(&epoch.to_be_bytes());
+    batch
+}
+
 fn offset_index(entries: &[(u32, u32)]) -> Vec<u8> {
     let entry = |(offset, position): &(u32, u32)| [offset.to_be_bytes(), position.to_be_bytes()];
     entries.iter().flat_map(entry).flatten().collect()
@@ -364,6 +370,90 @@ async fn damaged_segments_are_skipped_and_named() {
             (5, ErrorKind::Corrupt),  // the log is cut off
         ]
     );
+}
+
+#[tokio::test]
+async fn a_lost_checkpoint_is_made_anew_from_the_batches() {
+    let suffix = IndexType::LeaderEpoch.suffix();
+    for lost in [Some("0\n7\n0 0\n"), Some("0\n0\n"), Some(""), None] {
+        let tier = Tier::new();
+        let epochs = [(0, 0), (2, 15), (3, 25)];
+        tier.segment(1, &epochs[..1], &[(0, 9, 100)]).await;
+        tier.segment(
+            2,
+            &epochs,
+            &[(10, 14, 100), (15, 19, 100), (20, 24, 100), (25, 28, 70)],
+        )
+        .await;
+        let mut log = Vec::new();
+        // Compaction has removed the first records, and the last.
+        for (epoch, batch) in [
+            (0, (12, 14, 100)),
+            (2, (15, 19, 100)),
+            (2, (20, 24, 100)),
+            (3, (26, 28, 70)),
+        ] {
+            log.extend(of_epoch(epoch, magic_2(batch)));
+        }
+        tier.put(2, 10, LOG_FILE_SUFFIX, log).await;
+        tier.segment(3, &epochs, &[(30, 39, 100)]).await;
+        if let Some(text) = lost {
+            tier.put(2, 10, suffix, text).await;
+        } else {
+            let key = segment_key(&KeyPrefix::default(), &metadata(2, 10, 0), suffix).unwrap();
+            tier.store.inner.delete(&key).await.unwrap();
+        }
+        let rebuilt = tier.rebuild().await;
+        assert_eq!(ids(&rebuilt.dump.segments), [1, 2, 3], "{lost:?}");
+        let found = rebuilt.dump.segments[1].segment_leader_epochs();
+        let expected =
+            [(0, 10), (2, 15), (3, 26)].map(|(epoch, start)| (LeaderEpoch(epoch), start));
+        assert_eq!(*found, BTreeMap::from(expected), "{lost:?}");
+        assert_eq!(ends(&rebuilt), [(0, 9), (10, 28), (30, 39)], "{lost:?}");
+        assert!(rebuilt.skipped.is_empty());
+        let mended: Vec<_> = rebuilt
+            .mended
+            .iter()
+            .map(|s| s.segment.start_offset)
+            .collect();
+        assert_eq!(mended, [10], "{lost:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_log_end_is_that_of_the_log_and_not_where_the_next_segment_begins() {
+    let tier = Tier::new();
+    tier.segment(1, &[(0, 0)], &[(0, 4, 100), (5, 7, 100)])
+        .await;
+    let last = of_epoch(0, magic_2((5, 7, 100)));
+    let log = [magic_2((0, 4, 100)), last].concat();
+    tier.put(1, 0, LOG_FILE_SUFFIX, log).await;
+    tier.segment(2, &[(0, 0)], &[(10, 19, 100)]).await;
+    let rebuilt = tier.rebuild().await;
+    assert_eq!(ends(&rebuilt), [(0, 9), (10, 19)]);
+    let listed = list_segments(&tier.tp, &tier.listing().await);
+    // Where a batch begins, within one, and beyond the log.
+    for (position, requests) in [(0, 1), (100, 1), (150, 2), (1 << 30, 1)] {
+        let before = tier.store.requests().len();
+        let end = rebuilder(&tier.store).log_end(&listed[0], position).await;
+        let end = end.unwrap().unwrap();
+        assert_eq!(
+            (end.last_offset, end.leader_epoch),
+            (7, Some(LeaderEpoch(0)))
+        );
+        assert_eq!(tier.store.requests().len() - before, requests, "{position}");
+    }
+    let end = rebuilder(&tier.store).log_end(&listed[1], 0).await;
+    let end = end.unwrap().unwrap();
+    assert_eq!(
+        (end.last_offset, end.leader_epoch),
+        (19, None),
+        "an epoch below 0 is none"
+    );
+    tier.put(1, 0, LOG_FILE_SUFFIX, Bytes::new()).await;
+    let listed = list_segments(&tier.tp, &tier.listing().await);
+    let end = rebuilder(&tier.store).log_end(&listed[0], 0).await;
+    assert_eq!(end.unwrap(), None);
 }
 
 #[tokio::test]

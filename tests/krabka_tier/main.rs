@@ -4,6 +4,7 @@
 
 mod bad_input;
 mod copy;
+mod damaged;
 mod ls;
 #[cfg(all(feature = "aws", feature = "gcp", feature = "azure"))]
 mod object_store;

@@ -13,6 +13,22 @@ pub(crate) fn test_data(path: &str) -> PathBuf {
         .join(path)
 }
 
+/// What Kafka's consumer returns of these offsets, line by line.
+pub(crate) fn consumed(topic: &str, partition: i32, from: i64, to: i64) -> String {
+    let file = test_data("expected").join(format!("{topic}-{partition}.records.ndjson"));
+    let mut text = String::new();
+    for line in fs::read_to_string(file).unwrap().lines() {
+        let offset = serde_json::from_str::<Value>(line).unwrap()["offset"]
+            .as_i64()
+            .unwrap();
+        if (from..=to).contains(&offset) {
+            text.push_str(line);
+            text.push('\n');
+        }
+    }
+    text
+}
+
 /// What a run of the program left.
 #[derive(Debug)]
 pub(crate) struct Run {

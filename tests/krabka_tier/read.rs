@@ -3,7 +3,7 @@ use std::fs;
 use krabka_remote_storage::index::Batches;
 use serde_json::Value;
 
-use crate::program::{Run, Scratch, run, test_data};
+use crate::program::{Run, Scratch, consumed, run, test_data};
 
 const PARTITIONS: [(&str, i32); 7] = [
     ("clicks.log-append_time", 0),
@@ -28,22 +28,6 @@ fn kafkas_tier() -> String {
         "file://{}",
         test_data("tier/kafka-tiered-storage").display()
     )
-}
-
-/// What Kafka's consumer returns of these offsets, line by line.
-fn consumed(topic: &str, partition: i32, from: i64, to: i64) -> String {
-    let file = test_data("expected").join(format!("{topic}-{partition}.records.ndjson"));
-    let mut text = String::new();
-    for line in fs::read_to_string(file).unwrap().lines() {
-        let offset = serde_json::from_str::<Value>(line).unwrap()["offset"]
-            .as_i64()
-            .unwrap();
-        if (from..=to).contains(&offset) {
-            text.push_str(line);
-            text.push('\n');
-        }
-    }
-    text
 }
 
 fn special_offset(topic: &str, partition: i32, name: &str) -> i64 {

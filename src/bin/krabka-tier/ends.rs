@@ -6,88 +6,24 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
-use krabka_remote_storage::index::{BatchHeader, Batches, OffsetIndexEntry, corrupt_log};
-use krabka_remote_storage::model::IndexType;
+use krabka_remote_storage::index::{OffsetIndexEntry, corrupt_log};
+use krabka_remote_storage::model::{IndexType, LeaderEpoch};
 use krabka_remote_storage::ops::{ByteRange, Get, StoreTarget};
-use krabka_remote_storage::{ErrorKind, FetchSegment, RemoteStorage, RemoteStorageError};
+use krabka_remote_storage::rebuild::LogEnd;
+use krabka_remote_storage::{ErrorKind, RemoteStorage, RemoteStorageError};
 use uuid::Uuid;
 use zerocopy::FromBytes as _;
 
+use crate::rebuilt::rebuilder;
 use crate::tier::TierSegment;
-
-/// How much of a log's end is fetched at once. Behind the last entry of an index there are mostly
-/// fewer bytes than this.
-const STEP_BYTES: u64 = 64 * 1024;
-
-/// The last batch of a log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct LogEnd {
-    pub(crate) last_offset: i64,
-    /// The epoch of the leader that appended it; −1 when unknown.
-    pub(crate) leader_epoch: i32,
-}
 
 /// Finds the last batch of a complete segment's log; `None` of a log without batches.
 pub(crate) async fn log_end(
     storage: &RemoteStorage,
     segment: &TierSegment,
 ) -> Result<Option<LogEnd>, RemoteStorageError> {
-    let size = segment.log_size().unwrap_or_default();
     let indexed = last_indexed_position(storage, segment).await?;
-    match log_end_from(storage, segment, indexed, size).await {
-        // An index that does not fit its log.
-        Ok(None) if indexed > 0 => log_end_from(storage, segment, 0, size).await,
-        Err(error) if indexed > 0 && error.kind() == ErrorKind::Corrupt => {
-            log_end_from(storage, segment, 0, size).await
-        }
-        end => end,
-    }
-}
-
-/// Walks the batches from a position on, where one begins.
-async fn log_end_from(
-    storage: &RemoteStorage,
-    segment: &TierSegment,
-    mut position: u64,
-    size: u64,
-) -> Result<Option<LogEnd>, RemoteStorageError> {
-    let mut end = None;
-    while position < size {
-        let until = (position + STEP_BYTES).min(size);
-        let bytes = fetch_log(storage, segment, position, until).await?;
-        let mut batches = Batches::new(&bytes);
-        for batch in batches.by_ref() {
-            let batch = batch?;
-            end = Some(LogEnd {
-                last_offset: batch.last_offset()?,
-                leader_epoch: batch
-                    .header()
-                    .map_or(-1, BatchHeader::partition_leader_epoch),
-            });
-        }
-        position += batches.position() as u64;
-        if position == size || batches.position() > 0 {
-            continue;
-        }
-        // A batch of more than a step: its header is enough, and the next begins behind it.
-        let (header, _) = BatchHeader::ref_from_prefix(&bytes)
-            .map_err(|_| corrupt_log(format_args!("the log ends within a batch at {position}")))?;
-        end = Some(LogEnd {
-            last_offset: header.last_offset()?,
-            leader_epoch: header.partition_leader_epoch(),
-        });
-        position += batch_size(&bytes)?;
-        if position > size {
-            return Err(corrupt_log("the log ends within its last batch"));
-        }
-    }
-    Ok(end)
-}
-
-fn batch_size(bytes: &[u8]) -> Result<u64, RemoteStorageError> {
-    use krabka_remote_storage::index::BatchPrefix;
-    let prefix = BatchPrefix::read(bytes)?.ok_or_else(|| corrupt_log("a batch is cut off"))?;
-    Ok(prefix.size as u64)
+    rebuilder(storage).log_end(&segment.listed, indexed).await
 }
 
 /// Where the batch of the last index entry begins; 0 without an entry.
@@ -116,50 +52,33 @@ async fn last_indexed_position(
     Ok(entry.position.get().into())
 }
 
-/// The bytes `from..until` of a log, both positions within it.
-pub(crate) async fn fetch_log(
-    storage: &RemoteStorage,
-    segment: &TierSegment,
-    from: u64,
-    until: u64,
-) -> Result<bytes::Bytes, RemoteStorageError> {
-    let in_log = |position: u64| {
-        u32::try_from(position)
-            .map_err(|_| corrupt_log(format_args!("position {position} is beyond any segment")))
-    };
-    let request = FetchSegment::new(
-        segment.handle.clone(),
-        in_log(from)?,
-        Some(in_log(until - 1)?),
-    );
-    storage.fetch(request).await
-}
-
 /// Whether an error is about one segment, and others may be whole.
 pub(crate) fn is_damage(error: &RemoteStorageError) -> bool {
     matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound)
 }
 
-/// A complete segment with its end.
+/// A complete segment with its last offset.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ended<'a> {
     pub(crate) segment: &'a TierSegment,
-    pub(crate) end: LogEnd,
+    pub(crate) last_offset: i64,
+    /// The highest leader epoch in it.
+    pub(crate) leader_epoch: Option<LeaderEpoch>,
 }
 
 impl Ended<'_> {
     pub(crate) fn offsets(&self) -> RangeInclusive<i64> {
-        self.segment.base_offset()..=self.end.last_offset
+        self.segment.base_offset()..=self.last_offset
     }
 
     /// The order in which copies count: a later one replaces what it covers.
-    fn rank(&self) -> (i32, i64, Uuid) {
+    fn rank(&self) -> (Option<LeaderEpoch>, i64, Uuid) {
         let written = self
             .segment
             .listed
             .log()
             .map_or(-1, |log| log.last_modified_ms);
-        (self.end.leader_epoch, written, self.segment.listed.id.id)
+        (self.leader_epoch, written, self.segment.listed.id.id)
     }
 }
 
@@ -174,7 +93,7 @@ pub(crate) fn answering<'a>(segments: &[Ended<'a>]) -> BTreeMap<i64, Ended<'a>> 
     for segment in in_order {
         let covered: Vec<i64> = answering
             .range(segment.offsets())
-            .filter(|(_, other): &(_, &Ended<'_>)| other.end.last_offset <= segment.end.last_offset)
+            .filter(|(_, other): &(_, &Ended<'_>)| other.last_offset <= segment.last_offset)
             .map(|(base, _)| *base)
             .collect();
         for base in covered {
@@ -217,7 +136,7 @@ mod tests {
     use crate::tier::in_listing;
 
     /// Segments with these first and last offsets, leader epochs and times of the log.
-    fn segments(rows: &[(i64, i64, i32, u64)]) -> Vec<(TierSegment, LogEnd)> {
+    fn segments(rows: &[(i64, i64, i32, u64)]) -> Vec<(TierSegment, i64, LeaderEpoch)> {
         let tp = TopicIdPartition::new(Uuid::from_u128(1), "orders", 0);
         rows.iter()
             .zip(1..)
@@ -236,21 +155,19 @@ mod tests {
                     prefixes: Vec::new(),
                 };
                 let segment = in_listing(&tp, &listing).unwrap().remove(0);
-                (
-                    segment,
-                    LogEnd {
-                        last_offset,
-                        leader_epoch,
-                    },
-                )
+                (segment, last_offset, LeaderEpoch(leader_epoch))
             })
             .collect()
     }
 
-    fn ended(segments: &[(TierSegment, LogEnd)]) -> Vec<Ended<'_>> {
+    fn ended(segments: &[(TierSegment, i64, LeaderEpoch)]) -> Vec<Ended<'_>> {
         segments
             .iter()
-            .map(|(segment, end)| Ended { segment, end: *end })
+            .map(|(segment, last_offset, leader_epoch)| Ended {
+                segment,
+                last_offset: *last_offset,
+                leader_epoch: Some(*leader_epoch),
+            })
             .collect()
     }
 

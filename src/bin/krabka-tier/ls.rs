@@ -8,17 +8,19 @@ use std::pin::pin;
 use clap::Args;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use krabka_remote_storage::RemoteStorageError;
+use krabka_remote_storage::rebuild::LogEnd;
 
 use self::report::PartitionReport;
-use crate::ends::{LogEnd, is_damage, log_end};
+use crate::ends::{is_damage, log_end};
 use crate::failure::{Failure, print_error};
 use crate::output::{Audience, Output, count};
+use crate::rebuilt::{self, Rebuilt};
 use crate::tier::{CONCURRENT_REQUESTS, Selection, Tier, TierSegment};
 
 /// Lists topics, partitions and segments of a tier: offsets, sizes, objects, and gaps.
 ///
-/// Last offsets are read from the logs themselves, with two small requests for each segment. Leader
-/// epochs are those of the last batch.
+/// Last offsets are read from the logs themselves, so that a gap is a real one; leader epochs are
+/// those of the last batch. That takes three small requests for each segment.
 #[derive(Args, Debug)]
 pub(crate) struct LsArgs {
     /// The tier.
@@ -58,15 +60,15 @@ pub(crate) async fn run(tier: &Tier, args: LsArgs) -> Result<(), Failure> {
             .filter(|segment| segment.listed.is_complete())
             .collect();
         let incomplete = segments.len() - complete.len();
-        let ends = ends_of(tier, &complete).await?;
-        let report = PartitionReport::new(&partition, &complete, &ends, incomplete);
+        let of_use = complete.iter().map(|segment| segment.listed.clone());
+        let rebuilt = Rebuilt::of(&tier.storage, &partition, of_use.collect()).await?;
+        let states = states_of(tier, &complete, &rebuilt).await?;
+        let report = PartitionReport::new(&partition, &states, &rebuilt, incomplete)?;
         output.event(&report)?;
         output.flush()?;
-        for end in ends {
-            if let Err(error) = end {
-                damaged += 1;
-                print_error(&error);
-            }
+        for damage in states.into_iter().filter_map(|state| state.damage) {
+            damaged += 1;
+            print_error(&damage);
         }
     }
     if !found {
@@ -76,42 +78,44 @@ pub(crate) async fn run(tier: &Tier, args: LsArgs) -> Result<(), Failure> {
     match damaged {
         0 => Ok(()),
         _ => Err(Failure::Refused(format!(
-            "{} cannot be read to the end",
-            count(damaged, "segment", "segments")
+            "{} damaged",
+            count(damaged, "segment is", "segments are")
         ))),
     }
 }
 
-type End = Result<Option<LogEnd>, Failure>;
+/// A complete segment, and what its objects told.
+struct State<'a> {
+    segment: &'a TierSegment,
+    /// `None` when the log has no batch or is damaged.
+    end: Option<LogEnd>,
+    damage: Option<Failure>,
+}
 
-/// The end of each segment, or what is wrong with it.
-async fn ends_of(tier: &Tier, segments: &[&TierSegment]) -> Result<Vec<End>, Failure> {
+/// Reads the end of each segment.
+async fn states_of<'a>(
+    tier: &Tier,
+    segments: &[&'a TierSegment],
+    rebuilt: &Rebuilt,
+) -> Result<Vec<State<'a>>, Failure> {
     let ends: Vec<Result<_, RemoteStorageError>> = stream::iter(segments)
         .map(|segment| log_end(&tier.storage, segment))
         .buffered(CONCURRENT_REQUESTS)
         .collect()
         .await;
-    segments
-        .iter()
-        .zip(ends)
-        .map(|(segment, end)| match end {
-            Ok(end) => Ok(Ok(end)),
-            Err(error) => {
-                let is_damage = is_damage(&error);
-                let tp = &segment.listed.id.topic_id_partition;
-                let what = format!(
-                    "{}-{}: segment {} at offset {} is damaged",
-                    tp.topic,
-                    tp.partition,
-                    segment.id_text(),
-                    segment.base_offset()
-                );
-                if is_damage {
-                    Ok(Err(Failure::during(what, error)))
-                } else {
-                    Err(error.into())
-                }
-            }
+    let states = segments.iter().zip(ends).map(|(&segment, end)| {
+        let id = &segment.listed.id;
+        let (end, damage) = match end {
+            Ok(end) => (end, rebuilt.damage(id).cloned()),
+            Err(error) if is_damage(&error) => (None, Some(error)),
+            Err(error) => return Err(error.into()),
+        };
+        let damage = damage.map(|error| rebuilt::damaged(id, segment.base_offset(), error));
+        Ok(State {
+            segment,
+            end,
+            damage,
         })
-        .collect()
+    });
+    states.collect()
 }

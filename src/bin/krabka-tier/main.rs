@@ -10,6 +10,7 @@ mod ls;
 mod output;
 mod quickstart;
 mod read;
+mod rebuilt;
 mod rm;
 mod tier;
 

@@ -1,6 +1,7 @@
 //! `krabka-tier read`: records of a partition, from an offset on.
 
 mod json;
+mod lineage;
 mod walk;
 
 use clap::{Args, ValueEnum};

@@ -1,16 +1,19 @@
 //! One partition of a tier, for people and for machines.
 
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 
 use indicatif::HumanBytes;
+use krabka_remote_storage::RemoteStorageError;
 use krabka_remote_storage::model::{TopicIdPartition, kafka_uuid};
 use krabka_remote_storage::rebuild::ListedSegment;
 use serde::Serialize;
 
-use super::End;
+use super::State;
 use crate::ends::{Ended, answering, gaps};
 use crate::failure::chain;
 use crate::output::count;
+use crate::rebuilt::Rebuilt;
 use crate::tier::TierSegment;
 
 /// A partition and its complete segments.
@@ -35,7 +38,7 @@ struct SegmentReport {
     first_offset: i64,
     /// Inclusive; null when the log has no batch or is damaged.
     last_offset: Option<i64>,
-    /// Of the last batch.
+    /// Of the last batch; null when unknown.
     leader_epoch: Option<i32>,
     /// When the `.log` was written, in milliseconds since 1970-01-01 UTC.
     last_modified_ms: Option<i64>,
@@ -64,52 +67,84 @@ struct Gap {
 }
 
 impl PartitionReport {
-    /// Reports on complete segments and their ends, in the same order.
+    /// Reports on complete segments.
     pub(super) fn new(
         partition: &TopicIdPartition,
-        complete: &[&TierSegment],
-        ends: &[End],
+        states: &[State<'_>],
+        rebuilt: &Rebuilt,
         incomplete_segments: usize,
-    ) -> Self {
-        let ended: Vec<Ended<'_>> = complete
+    ) -> Result<Self, RemoteStorageError> {
+        let known: HashMap<_, _> = rebuilt
+            .segments
             .iter()
-            .zip(ends)
-            .filter_map(|(segment, end)| {
-                let end = *end.as_ref().ok()?.as_ref()?;
-                Some(Ended { segment, end })
+            .map(|segment| (segment.remote_log_segment_id().id, segment))
+            .collect();
+        let ended: Vec<Ended<'_>> = states
+            .iter()
+            .filter_map(|state| {
+                let segment = state.segment;
+                let rebuilt = known.get(&segment.listed.id.id);
+                let last_offset = match state.end {
+                    Some(end) => end.last_offset,
+                    // Where the next one begins it ends, however damaged it is.
+                    None if state.damage.is_some() => rebuilt?.end_offset(),
+                    None => return None,
+                };
+                let leader_epoch = match rebuilt {
+                    Some(rebuilt) => {
+                        let newest = rebuilt.segment_leader_epochs().last_key_value();
+                        newest.map(|(epoch, _)| *epoch)
+                    }
+                    None => state.end.and_then(|end| end.leader_epoch),
+                };
+                Some(Ended {
+                    segment,
+                    last_offset,
+                    leader_epoch,
+                })
             })
             .collect();
-        let answering = answering(&ended);
-        let answers = |segment: &TierSegment| {
-            answering
-                .get(&segment.base_offset())
-                .is_some_and(|answer| answer.segment.listed.id == segment.listed.id)
+        // What no reader is sent to, and what a later copy holds whole.
+        let answering: HashSet<_> = answering(&ended)
+            .into_values()
+            .map(|ended| ended.segment.listed.id.id)
+            .collect();
+        let is_superseded = |segment: &TierSegment| {
+            let id = segment.listed.id.id;
+            match known.get(&id) {
+                Some(known) => Ok::<_, RemoteStorageError>(
+                    !answering.contains(&id) || !rebuilt.answers(known)?,
+                ),
+                None => Ok(false),
+            }
         };
-        let segments = complete.iter().zip(ends).map(|(segment, end)| {
-            let listed = &segment.listed;
-            let known = end.as_ref().ok().and_then(Option::as_ref);
-            SegmentReport {
-                segment_id: segment.id_text(),
-                first_offset: segment.base_offset(),
-                last_offset: known.map(|end| end.last_offset),
-                leader_epoch: known.map(|end| end.leader_epoch),
+        let segments = states.iter().map(|state| {
+            let listed = &state.segment.listed;
+            Ok::<_, RemoteStorageError>(SegmentReport {
+                segment_id: state.segment.id_text(),
+                first_offset: state.segment.base_offset(),
+                last_offset: state.end.map(|end| end.last_offset),
+                leader_epoch: state
+                    .end
+                    .and_then(|end| end.leader_epoch)
+                    .map(|epoch| epoch.0),
                 last_modified_ms: listed.log().map(|log| log.last_modified_ms),
-                log_size_bytes: segment.log_size().unwrap_or_default(),
+                log_size_bytes: state.segment.log_size().unwrap_or_default(),
                 size_bytes: listed.size(),
                 objects: objects(listed),
-                superseded: known.is_some() && !answers(segment),
-                damage: end.as_ref().err().map(|error| chain(error)),
-            }
+                superseded: state.end.is_some() && is_superseded(state.segment)?,
+                damage: state.damage.as_ref().map(|error| chain(error)),
+            })
         });
         let bounds = ended.iter().map(|segment| segment.offsets().into_inner());
-        Self {
+        Ok(Self {
             topic: partition.topic.clone(),
             topic_id: kafka_uuid(partition.topic_id),
             partition: partition.partition,
             first_offset: bounds.clone().map(|(first, _)| first).min(),
             last_offset: bounds.map(|(_, last)| last).max(),
-            size_bytes: complete.iter().map(|segment| segment.listed.size()).sum(),
-            segments: segments.collect(),
+            size_bytes: states.iter().map(|state| state.segment.listed.size()).sum(),
+            segments: segments.collect::<Result<_, _>>()?,
             gaps: gaps(&ended)
                 .into_iter()
                 .map(|gap| Gap {
@@ -118,7 +153,7 @@ impl PartitionReport {
                 })
                 .collect(),
             incomplete_segments,
-        }
+        })
     }
 }
 

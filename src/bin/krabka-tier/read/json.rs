@@ -58,6 +58,14 @@ pub(super) fn write(
     values: Option<Values>,
     output: &mut Output,
 ) -> Result<(), Failure> {
+    if (0..2).contains(&batch.magic()) {
+        return Err(Failure::Refused(format!(
+            "the records up to offset {} are in the format of brokers before 0.11 (magic {}), which is \
+             not decoded: --format raw reads them as they are",
+            batch.last_offset()?,
+            batch.magic()
+        )));
+    }
     let header = batch.header()?;
     if header.is_control() {
         return Ok(());

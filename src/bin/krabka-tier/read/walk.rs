@@ -1,36 +1,28 @@
-//! Walks a partition of a tier from an offset on, by its listing, its offset indexes and its logs.
+//! Walks a partition of a tier from an offset on, as one reader of its metadata made anew.
 //!
-//! Memory is bounded by a piece of a log, or by the largest batch where that is more. Where segments
-//! overlap, those answer that copies of later leaders and later times left; to know, the ends of the
-//! few segments around the offset are read, not those of the whole partition.
+//! Memory is bounded by what the reader reads ahead, or by the largest batch where that is more.
+//! What is damaged is passed by where the tier has another way to the same records: an offset index
+//! that is lost or wrong by reading the log from its start, a damaged copy of a segment by another
+//! one. Everything else that is damaged is an error, after what could be read before it.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 
-use futures::{StreamExt as _, stream};
-use krabka_remote_storage::index::{Batch, BatchPrefix, Batches, OffsetIndex, corrupt_log};
-use krabka_remote_storage::model::{IndexType, TopicIdPartition};
-use krabka_remote_storage::{FetchIndex, RemoteStorageError};
+use krabka_remote_storage::index::{Batch, Batches};
+use krabka_remote_storage::model::{RemoteLogSegmentMetadata, TopicIdPartition, kafka_uuid};
+use krabka_remote_storage::reader::FetchedBatches;
+use krabka_remote_storage::{
+    LeaderEpoch, RemoteLogMetadataManager as _, RemoteLogReader, RemoteStorageError,
+};
+use uuid::Uuid;
 
-use crate::ends::{Ended, LogEnd, answering, fetch_log, is_damage, log_end};
-use crate::failure::{Failure, print_note};
-use crate::tier::{CONCURRENT_REQUESTS, Tier, TierSegment};
+use super::lineage::Lineage;
+use crate::ends::is_damage;
+use crate::failure::{Failure, chain, print_note};
+use crate::rebuilt::{Rebuilt, damaged};
+use crate::tier::{Tier, TierSegment};
 
-/// How much of a log is fetched at once.
-const PIECE_BYTES: u64 = 1024 * 1024;
-
-/// How many first offsets below the wanted one are looked at: copies of two leaders overlap their
-/// neighbours.
-const LOOK_BACK: usize = 4;
-
-/// The complete segments of one partition.
-pub(super) struct TierLog<'a> {
-    tier: &'a Tier,
-    partition: TopicIdPartition,
-    /// By base offset.
-    segments: Vec<TierSegment>,
-    /// What is known of their ends, by place in `segments`.
-    ends: HashMap<usize, Result<Option<LogEnd>, RemoteStorageError>>,
-}
+/// How much is read at once before the reader reads ahead.
+const PIECE_BYTES: usize = 1024 * 1024;
 
 /// How many bytes of batches may still be read.
 #[derive(Clone, Copy, Debug)]
@@ -59,17 +51,93 @@ impl Budget {
         self.untouched = false;
         true
     }
+
+    fn is_spent(&self) -> bool {
+        self.left == Some(0) && !self.untouched
+    }
+
+    fn piece(&self) -> usize {
+        let left = self.left.and_then(|left| usize::try_from(left).ok());
+        left.unwrap_or(usize::MAX).min(PIECE_BYTES)
+    }
+}
+
+/// One partition of a tier, open for reading.
+pub(super) struct TierLog<'a> {
+    tier: &'a Tier,
+    partition: TopicIdPartition,
+    /// The complete segments, by base offset.
+    segments: Vec<TierSegment>,
+    view: View,
+    damaged: Vec<Damaged>,
+}
+
+/// The segments that are read, and the history that they are read by.
+struct View {
+    rebuilt: Rebuilt,
+    reader: RemoteLogReader,
+    lineage: Lineage,
+}
+
+/// A segment that cannot be read, and where its offsets may be.
+struct Damaged {
+    segment: TierSegment,
+    /// `None` when it is not known.
+    end_offset: Option<i64>,
+    reason: RemoteStorageError,
+}
+
+/// Where a walk is.
+#[derive(Debug)]
+struct Place {
+    /// The first offset that is still wanted.
+    next: i64,
+    /// Where to go on reading: below `next` while a log is read from its start.
+    at: i64,
+    /// The segment that was read last, by id.
+    segment: Option<Uuid>,
+    /// Segments that are read without their index.
+    without_index: HashSet<Uuid>,
+}
+
+/// What there is from an offset on.
+enum Found {
+    Batches(LeaderEpoch, FetchedBatches),
+    /// Nothing before this offset.
+    NotBefore(i64),
+    End,
 }
 
 impl<'a> TierLog<'a> {
     pub(super) async fn open(tier: &'a Tier, partition: TopicIdPartition) -> Result<Self, Failure> {
         let mut segments = tier.segments(&partition).await?;
         segments.retain(|segment| segment.listed.is_complete());
+        let view = View::of(tier, &partition, &segments).await?;
+        for mended in &view.rebuilt.mended {
+            print_note(format_args!(
+                "the leader epochs of segment {} at offset {} were read from its batches: {}",
+                kafka_uuid(mended.segment.id.id),
+                mended.segment.start_offset,
+                chain(&mended.reason)
+            ));
+        }
+        let mut damaged = Vec::new();
+        for skipped in &view.rebuilt.skipped {
+            let segment = segments
+                .iter()
+                .find(|segment| segment.listed.id == skipped.segment.id);
+            damaged.extend(segment.map(|segment| Damaged {
+                segment: segment.clone(),
+                end_offset: None,
+                reason: skipped.reason.clone(),
+            }));
+        }
         Ok(Self {
             tier,
             partition,
             segments,
-            ends: HashMap::new(),
+            view,
+            damaged,
         })
     }
 
@@ -80,31 +148,49 @@ impl<'a> TierLog<'a> {
         mut budget: Budget,
         mut write: impl FnMut(&Batch<'_>) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        let mut next = offset;
-        self.check_bounds(offset).await?;
-        while let Some((place, end)) = self.segment_at(next).await? {
-            let first = self.segments[place].base_offset();
-            if first > next {
-                // Compaction leaves such gaps, and so does a segment that is missing.
-                print_note(format_args!(
-                    "offsets {next} to {} are in no segment of the tier",
-                    first - 1
-                ));
+        self.check_bounds(offset)?;
+        let mut place = Place {
+            next: offset,
+            at: offset,
+            segment: None,
+            without_index: HashSet::new(),
+        };
+        while !budget.is_spent() {
+            let max_bytes = if place.at < place.next {
+                PIECE_BYTES
+            } else {
+                budget.piece()
+            };
+            let (epoch, batches) = match self.view.find(place.at, max_bytes).await {
+                Ok(Found::Batches(epoch, batches)) => (epoch, batches),
+                Ok(Found::NotBefore(offset)) => {
+                    place.at = offset;
+                    continue;
+                }
+                Ok(Found::End) => {
+                    return match self.damage_in(place.next, i64::MAX) {
+                        Some(damaged) => Err(damaged.failure()),
+                        None => Ok(()),
+                    };
+                }
+                Err(error) => {
+                    self.go_around(&mut place, error, true).await?;
+                    continue;
+                }
+            };
+            match self.hand_out(&mut place, epoch, &batches, &mut budget, &mut write) {
+                Ok(true) => {}
+                Ok(false) => return Ok(()),
+                Err(Failure::Storage(error)) => self.go_around(&mut place, error, false).await?,
+                Err(failure) => return Err(failure),
             }
-            let more = self
-                .read_segment(place, &mut next, &mut budget, &mut write)
-                .await?;
-            if !more {
-                return Ok(());
-            }
-            next = next.max(end.last_offset.saturating_add(1));
         }
         Ok(())
     }
 
-    async fn check_bounds(&mut self, offset: i64) -> Result<(), Failure> {
+    fn check_bounds(&self, offset: i64) -> Result<(), Failure> {
         let tp = format!("{}-{}", self.partition.topic, self.partition.partition);
-        let (Some(first), Some(last)) = (self.segments.first(), self.segments.last()) else {
+        let Some(first) = self.segments.first() else {
             return Err(Failure::Refused(format!(
                 "{tp} has no complete segment in {}",
                 self.tier.location()
@@ -116,169 +202,239 @@ impl<'a> TierLog<'a> {
                 "offset {offset} is before the first of {tp} in the tier, {first}"
             )));
         }
-        if offset <= last.base_offset() {
-            return Ok(());
-        }
-        let place = self.segments.len();
-        let near = self.around(place);
-        self.find_ends(&near).await?;
-        let last = near
-            .iter()
-            .filter_map(|place| self.end(*place))
-            .map(|end| end.last_offset)
-            .max();
-        match last {
+        let ends = self.view.rebuilt.segments.iter();
+        match ends.map(RemoteLogSegmentMetadata::end_offset).max() {
             // The next offset that a broker would tier is not wrong, only not there yet.
-            Some(last) if offset > last.saturating_add(1) => Err(Failure::Refused(format!(
-                "offset {offset} is after the last of {tp} in the tier, {last}"
-            ))),
+            Some(last) if offset > last.saturating_add(1) => {
+                match self.damage_in(last + 1, i64::MAX) {
+                    Some(damaged) => Err(damaged.failure()),
+                    None => Err(Failure::Refused(format!(
+                        "offset {offset} is after the last of {tp} in the tier, {last}"
+                    ))),
+                }
+            }
             _ => Ok(()),
         }
     }
 
-    /// The segment to read for an offset: one that holds it, else the first one after it.
-    async fn segment_at(&mut self, offset: i64) -> Result<Option<(usize, LogEnd)>, Failure> {
-        let after = self
-            .segments
-            .partition_point(|segment| segment.base_offset() <= offset);
-        let mut near = self.around(after);
-        self.find_ends(&near).await?;
-        if let Some(found) = self.choose(&near, |ended| ended.offsets().contains(&offset)) {
-            return Ok(Some(found));
-        }
-        if let Some(Err(error)) = near.iter().rev().find_map(|place| {
-            let end = self.ends.get(place)?;
-            end.is_err().then_some(end)
-        }) {
-            // What holds the offset may be what is damaged.
-            let what = format!("cannot find offset {offset}: a segment is damaged");
-            return Err(Failure::during(what, error.clone()));
-        }
-        let Some(first_after) = self.segments.get(after) else {
-            return Ok(None);
-        };
-        let base = first_after.base_offset();
-        near = (after..self.segments.len())
-            .take_while(|place| self.segments[*place].base_offset() == base)
-            .collect();
-        self.find_ends(&near).await?;
-        Ok(self.choose(&near, |_| true))
-    }
-
-    /// The places of the segments with the last few first offsets before a place.
-    fn around(&self, after: usize) -> Vec<usize> {
-        let (mut first, mut bases, mut last_base) = (after, 0, None);
-        for place in (0..after).rev() {
-            let base = self.segments[place].base_offset();
-            if last_base != Some(base) {
-                bases += 1;
-                last_base = Some(base);
-            }
-            if bases > LOOK_BACK {
-                break;
-            }
-            first = place;
-        }
-        (first..after).collect()
-    }
-
-    async fn find_ends(&mut self, places: &[usize]) -> Result<(), Failure> {
-        let unknown: Vec<usize> = places
-            .iter()
-            .copied()
-            .filter(|place| !self.ends.contains_key(place))
-            .collect();
-        let storage = &self.tier.storage;
-        let found: Vec<_> = stream::iter(unknown)
-            .map(|place| {
-                let segment = &self.segments[place];
-                async move { (place, log_end(storage, segment).await) }
-            })
-            .buffered(CONCURRENT_REQUESTS)
-            .collect()
-            .await;
-        for (place, end) in found {
-            match end {
-                Err(error) if !is_damage(&error) => return Err(error.into()),
-                end => self.ends.insert(place, end),
-            };
-        }
-        Ok(())
-    }
-
-    fn end(&self, place: usize) -> Option<LogEnd> {
-        *self.ends.get(&place)?.as_ref().ok()?
-    }
-
-    /// Of the segments that answer, the last one that fits.
-    fn choose(
+    /// Hands out what is wanted of these batches. False when the budget has ended.
+    fn hand_out(
         &self,
-        places: &[usize],
-        fits: impl Fn(&Ended<'_>) -> bool,
-    ) -> Option<(usize, LogEnd)> {
-        let ended: Vec<_> = places
-            .iter()
-            .filter_map(|place| {
-                let end = self.end(*place)?;
-                let segment = &self.segments[*place];
-                Some(Ended { segment, end })
-            })
-            .collect();
-        let answering = answering(&ended);
-        let chosen = answering.values().rev().find(|ended| fits(ended))?;
-        let place = places.iter().copied().find(|place| {
-            let id = &self.segments[*place].listed.id;
-            *id == chosen.segment.listed.id
-        })?;
-        Some((place, chosen.end))
-    }
-
-    /// Reads one segment from `next` on, and moves `next` behind each batch. False when the budget
-    /// has ended.
-    async fn read_segment(
-        &self,
-        place: usize,
-        next: &mut i64,
+        place: &mut Place,
+        epoch: LeaderEpoch,
+        batches: &FetchedBatches,
         budget: &mut Budget,
         write: &mut impl FnMut(&Batch<'_>) -> Result<(), Failure>,
     ) -> Result<bool, Failure> {
-        let segment = &self.segments[place];
-        let storage = &self.tier.storage;
-        let size = segment.log_size().unwrap_or_default();
-        let index = FetchIndex::new(segment.handle.clone(), IndexType::Offset);
-        let index = storage.fetch_index(index).await?;
-        let index = OffsetIndex::new(segment.base_offset(), &index);
-        let mut position = u64::from(index.lookup(*next).position);
-        let mut piece = PIECE_BYTES;
-        while position < size {
-            let bytes = fetch_log(storage, segment, position, (position + piece).min(size)).await?;
-            let mut batches = Batches::new(&bytes);
-            for batch in batches.by_ref() {
-                let batch = batch?;
-                let last_offset = batch.last_offset()?;
-                if last_offset < *next {
-                    continue;
-                }
-                if !budget.take(batch.size() as u64) {
-                    return Ok(false);
-                }
-                write(&batch)?;
-                *next = last_offset.saturating_add(1);
-            }
-            position += batches.position() as u64;
-            piece = PIECE_BYTES;
-            if batches.position() == 0 {
-                piece = size_of_batch(batches.remainder(), size - position)?;
-            }
+        let segment = &batches.segment;
+        if place.segment != Some(segment.remote_log_segment_id().id) {
+            self.pass_gap(place.next, segment.start_offset())?;
+            place.segment = Some(segment.remote_log_segment_id().id);
         }
+        let reach = self.view.lineage.reach(segment, epoch);
+        for batch in Batches::new(&batches.bytes) {
+            let batch = batch?;
+            let last_offset = batch.last_offset()?;
+            if last_offset >= reach {
+                // A later leader did not take it over, and wrote others in its place.
+                place.at = reach;
+                return Ok(true);
+            }
+            if last_offset < place.next {
+                continue;
+            }
+            if !budget.take(batch.size() as u64) {
+                return Ok(false);
+            }
+            write(&batch)?;
+            place.next = last_offset.saturating_add(1);
+        }
+        place.at = batches.next_offset;
         Ok(true)
+    }
+
+    /// Says what is passed over when the next records are those of a segment that starts here.
+    fn pass_gap(&self, next: i64, start_offset: i64) -> Result<(), Failure> {
+        if start_offset <= next {
+            return Ok(());
+        }
+        let last = start_offset - 1;
+        if let Some(damaged) = self.damage_in(next, last) {
+            return Err(damaged.failure());
+        }
+        // Compaction leaves such gaps, and so does a segment that is missing.
+        print_note(format_args!(
+            "offsets {next} to {last} are in no segment of the tier"
+        ));
+        Ok(())
+    }
+
+    /// A damaged segment that may hold some of these offsets, which no other segment holds.
+    fn damage_in(&self, first: i64, last: i64) -> Option<&Damaged> {
+        // One that starts no later than a whole one before the gap is another copy of that.
+        let starts = self.view.rebuilt.segments.iter();
+        let before = starts
+            .map(RemoteLogSegmentMetadata::start_offset)
+            .filter(|start| *start <= first)
+            .max();
+        self.damaged.iter().find(|damaged| {
+            let start = damaged.segment.base_offset();
+            start <= last
+                && match damaged.end_offset {
+                    Some(end) => end >= first,
+                    None => before.is_none_or(|before| start > before),
+                }
+        })
+    }
+
+    /// Finds another way to the records at `place`, or fails with what is in the way.
+    async fn go_around(
+        &mut self,
+        place: &mut Place,
+        error: RemoteStorageError,
+        of_reader: bool,
+    ) -> Result<(), Failure> {
+        if !is_damage(&error) {
+            return Err(error.into());
+        }
+        let Some(metadata) = self.view.segment_at(place.at)? else {
+            return Err(error.into());
+        };
+        let id = metadata.remote_log_segment_id().clone();
+        let start_offset = metadata.start_offset();
+        // Only a read that begins within a segment has asked the index.
+        let asked_index = of_reader && place.segment != Some(id.id) && place.at > start_offset;
+        if asked_index && place.without_index.insert(id.id) {
+            print_note(format_args!(
+                "the log of segment {} is read from its start, offset {start_offset}: {}",
+                kafka_uuid(id.id),
+                chain(&error)
+            ));
+            place.at = start_offset;
+            return Ok(());
+        }
+        let failure = damaged(&id, start_offset, error.clone());
+        let segment = self.segments.iter().find(|segment| segment.listed.id == id);
+        let Some(segment) = segment.cloned() else {
+            return Err(failure);
+        };
+        self.damaged.push(Damaged {
+            segment,
+            end_offset: Some(metadata.end_offset()),
+            reason: error,
+        });
+        let others: Vec<_> = self
+            .segments
+            .iter()
+            .filter(|segment| !self.is_damaged(segment))
+            .cloned()
+            .collect();
+        let view = View::of(self.tier, &self.partition, &others).await?;
+        // It is another copy only if it begins before what is wanted. Trouble with it is not what
+        // there is to repair.
+        match view.find(place.next, PIECE_BYTES).await {
+            Ok(Found::Batches(_, batches)) if batches.segment.start_offset() <= place.next => {
+                print_note(format_args!(
+                    "{}; another copy is read from offset {} on",
+                    chain(&failure),
+                    place.next
+                ));
+                self.view = view;
+                place.at = place.next;
+                place.segment = None;
+                Ok(())
+            }
+            _ => Err(failure),
+        }
+    }
+
+    fn is_damaged(&self, segment: &TierSegment) -> bool {
+        let mut damaged = self.damaged.iter();
+        damaged.any(|damaged| damaged.segment.listed.id == segment.listed.id)
     }
 }
 
-/// The size of the batch that begins here and goes beyond what was fetched.
-fn size_of_batch(bytes: &[u8], left: u64) -> Result<u64, RemoteStorageError> {
-    let prefix = BatchPrefix::read(bytes)?
-        .filter(|prefix| prefix.size as u64 <= left)
-        .ok_or_else(|| corrupt_log("the log ends within its last batch"))?;
-    Ok(prefix.size as u64)
+impl View {
+    async fn of(
+        tier: &Tier,
+        partition: &TopicIdPartition,
+        segments: &[TierSegment],
+    ) -> Result<Self, Failure> {
+        let listed = segments.iter().map(|segment| segment.listed.clone());
+        let rebuilt = Rebuilt::of(&tier.storage, partition, listed.collect()).await?;
+        let reader = RemoteLogReader::new(tier.storage.clone(), rebuilt.metadata.clone());
+        let lineage = Lineage::of(&reader, partition, &rebuilt.segments).await?;
+        Ok(Self {
+            rebuilt,
+            reader,
+            lineage,
+        })
+    }
+
+    /// Reads from an offset on.
+    async fn find(&self, offset: i64, max_bytes: usize) -> Result<Found, RemoteStorageError> {
+        let Some(partition) = self.partition() else {
+            return Ok(Found::End);
+        };
+        if let Some(epoch) = self.lineage.epoch_of(offset) {
+            let read = self
+                .reader
+                .read(partition, epoch, offset, max_bytes)
+                .await?;
+            match read {
+                Some(batches) if !batches.bytes.is_empty() => {
+                    return Ok(Found::Batches(epoch, batches));
+                }
+                // The end of an epoch, compacted away.
+                Some(batches) if batches.next_offset > offset => {
+                    return Ok(Found::NotBefore(batches.next_offset));
+                }
+                _ => {}
+            }
+        }
+        Ok(self
+            .next_start(offset)?
+            .map_or(Found::End, Found::NotBefore))
+    }
+
+    /// The first offset after this one that a segment answers for.
+    fn next_start(&self, offset: i64) -> Result<Option<i64>, RemoteStorageError> {
+        let segments = self.rebuilt.segments.iter();
+        let starts = segments.flat_map(|segment| segment.segment_leader_epochs().values());
+        let mut starts: Vec<i64> = starts.copied().filter(|start| *start > offset).collect();
+        starts.sort_unstable();
+        for start in starts {
+            if self.segment_at(start)?.is_some() {
+                return Ok(Some(start));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The segment that answers for an offset.
+    fn segment_at(
+        &self,
+        offset: i64,
+    ) -> Result<Option<RemoteLogSegmentMetadata>, RemoteStorageError> {
+        let (Some(partition), Some(epoch)) = (self.partition(), self.lineage.epoch_of(offset))
+        else {
+            return Ok(None);
+        };
+        self.rebuilt
+            .metadata
+            .remote_log_segment_metadata(partition, epoch, offset)
+    }
+
+    /// The partition, if it has a segment at all.
+    fn partition(&self) -> Option<&TopicIdPartition> {
+        let first = self.rebuilt.segments.first();
+        first.map(RemoteLogSegmentMetadata::topic_id_partition)
+    }
+}
+
+impl Damaged {
+    fn failure(&self) -> Failure {
+        let id = &self.segment.listed.id;
+        damaged(id, self.segment.base_offset(), self.reason.clone())
+    }
 }

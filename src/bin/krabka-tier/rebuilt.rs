@@ -1,0 +1,118 @@
+//! A partition's metadata, made anew from what the tier holds.
+
+use std::sync::Arc;
+
+use krabka_remote_storage::metadata::InmemoryRemoteLogMetadataManager;
+use krabka_remote_storage::model::{
+    RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, kafka_uuid,
+};
+use krabka_remote_storage::ops::OpService;
+use krabka_remote_storage::rebuild::{DamagedSegment, ListedSegment, TierRebuilder};
+use krabka_remote_storage::{
+    FetchIndex, FetchSegment, RemoteLogMetadataManager as _, RemoteStorage, RemoteStorageError,
+    RlmmCacheDump,
+};
+use tower::service_fn;
+
+use crate::failure::Failure;
+
+/// What answers for a partition where no metadata store is at hand.
+#[derive(Clone, Debug)]
+pub(crate) struct Rebuilt {
+    pub(crate) metadata: Arc<InmemoryRemoteLogMetadataManager>,
+    /// What the metadata lists, by start offset.
+    pub(crate) segments: Vec<RemoteLogSegmentMetadata>,
+    /// Complete segments that are of no use.
+    pub(crate) skipped: Vec<DamagedSegment>,
+    /// Segments whose leader epochs were read from their batches, and why.
+    pub(crate) mended: Vec<DamagedSegment>,
+}
+
+impl Rebuilt {
+    /// Makes the metadata of these segments of one partition.
+    pub(crate) async fn of(
+        storage: &RemoteStorage,
+        partition: &TopicIdPartition,
+        segments: Vec<ListedSegment>,
+    ) -> Result<Self, RemoteStorageError> {
+        let rebuilt = rebuilder(storage)
+            .rebuild_segments(partition, segments)
+            .await?;
+        let metadata = Arc::new(InmemoryRemoteLogMetadataManager::new());
+        metadata.import(RlmmCacheDump {
+            partitions: vec![rebuilt.dump],
+        });
+        Ok(Self {
+            segments: metadata.list_remote_log_segments(partition)?,
+            metadata,
+            skipped: rebuilt.skipped,
+            mended: rebuilt.mended,
+        })
+    }
+
+    /// What is wrong with a segment.
+    pub(crate) fn damage(&self, id: &RemoteLogSegmentId) -> Option<&RemoteStorageError> {
+        let damaged = self.skipped.iter().chain(&self.mended);
+        damaged
+            .filter(|damaged| damaged.segment.id == *id)
+            .map(|damaged| &damaged.reason)
+            .next()
+    }
+
+    /// Whether a segment answers for any offset in any of its leader epochs.
+    pub(crate) fn answers(
+        &self,
+        segment: &RemoteLogSegmentMetadata,
+    ) -> Result<bool, RemoteStorageError> {
+        let partition = segment.topic_id_partition();
+        for (&epoch, &start) in segment.segment_leader_epochs() {
+            let found = self
+                .metadata
+                .remote_log_segment_metadata(partition, epoch, start)?;
+            let found = found.as_ref();
+            if found.is_some_and(|found| {
+                found.remote_log_segment_id() == segment.remote_log_segment_id()
+            }) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// Makes metadata anew by reading through this storage.
+pub(crate) fn rebuilder(
+    storage: &RemoteStorage,
+) -> TierRebuilder<impl OpService<FetchSegment>, impl OpService<FetchIndex>> {
+    let fetch_segment = {
+        let storage = storage.clone();
+        service_fn(move |op: FetchSegment| {
+            let storage = storage.clone();
+            async move { storage.fetch(op).await }
+        })
+    };
+    let fetch_index = {
+        let storage = storage.clone();
+        service_fn(move |op: FetchIndex| {
+            let storage = storage.clone();
+            async move { storage.fetch_index(op).await }
+        })
+    };
+    TierRebuilder::new(fetch_segment, fetch_index)
+}
+
+/// A segment and what is wrong with it, as an error.
+pub(crate) fn damaged(
+    id: &RemoteLogSegmentId,
+    start_offset: i64,
+    reason: RemoteStorageError,
+) -> Failure {
+    let tp = &id.topic_id_partition;
+    let what = format!(
+        "{}-{}: segment {} at offset {start_offset} is damaged",
+        tp.topic,
+        tp.partition,
+        kafka_uuid(id.id),
+    );
+    Failure::during(what, reason)
+}
