@@ -128,6 +128,34 @@ pub(super) fn parse_public(bytes: &[u8]) -> Result<[u8; 32], String> {
     }
 }
 
+/// The bytes before the seed in PKCS#8 version 1 (RFC 8410), which all libraries read.
+const PKCS8_V1_FRONT: [u8; 16] = [
+    0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20,
+];
+
+/// The bytes before the key in `SubjectPublicKeyInfo`.
+const SPKI_FRONT: [u8; 12] = [
+    0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00,
+];
+
+/// A file with a secret key: PKCS#8, version 1, as PEM.
+pub(super) fn encode_secret(seed: &[u8; 32]) -> Result<Zeroizing<String>, String> {
+    let mut der = Zeroizing::new([0; 48]);
+    der[..16].copy_from_slice(&PKCS8_V1_FRONT);
+    der[16..].copy_from_slice(seed);
+    encode_pem("PRIVATE KEY", &*der).map(Zeroizing::new)
+}
+
+/// A file with a public key: `SubjectPublicKeyInfo` as PEM.
+pub(super) fn encode_public(key: &[u8; 32]) -> Result<String, String> {
+    encode_pem("PUBLIC KEY", &[&SPKI_FRONT[..], key].concat())
+}
+
+fn encode_pem(label: &'static str, der: &[u8]) -> Result<String, String> {
+    der::pem::encode_string(label, der::pem::LineEnding::LF, der)
+        .map_err(|e| format!("it cannot be written as PEM: {e}"))
+}
+
 /// A file may have text before its first boundary, as some tools write it.
 fn is_pem(bytes: &[u8]) -> bool {
     bytes

@@ -21,6 +21,7 @@ mod decode;
 mod digest;
 mod json;
 mod key_file;
+mod keygen;
 mod keys;
 mod leftover;
 mod manifest;
@@ -37,6 +38,7 @@ pub use chain::{ChainHead, ChainStamp, EpochId, ManifestSeq, next_chain_stamp};
 pub use config::WormConfig;
 pub use decode::ManifestDecodeError;
 pub use digest::{HexBytes, ParseHexError, Sha256Digest};
+pub use keygen::{GeneratedKey, generate_key};
 pub use keys::{FileSigner, ManifestPublicKey, ManifestSigner, verify_manifest_signature};
 pub use leftover::{
     Leftover, LeftoverEvidence, LeftoverResolution, SettledLeftovers, leftovers, resolve_leftovers,

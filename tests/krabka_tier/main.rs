@@ -5,6 +5,7 @@
 mod bad_input;
 mod copy;
 mod damaged;
+mod keygen;
 mod ls;
 #[cfg(all(feature = "aws", feature = "gcp", feature = "azure"))]
 mod object_store;

@@ -5,6 +5,7 @@ mod console;
 mod copy;
 mod ends;
 mod failure;
+mod keygen;
 mod log_dir;
 mod ls;
 mod output;
@@ -53,6 +54,7 @@ enum Command {
     Ls(ls::LsArgs),
     Read(read::ReadArgs),
     Rm(rm::RmArgs),
+    Keygen(keygen::KeygenArgs),
 }
 
 fn main() -> ExitCode {
@@ -84,6 +86,7 @@ fn main() -> ExitCode {
 async fn run(cli: Cli) -> Result<(), Failure> {
     let patience = cli.patience;
     match cli.command {
+        Command::Keygen(args) => keygen::run(&args),
         Command::Quickstart(args) => quickstart::run(args, patience).await,
         Command::Copy(args) => {
             let tier = Tier::open(&args.to, patience, Missing::Create)?;
