@@ -13,7 +13,12 @@
 //!
 //! [`write_only`](RemoteStorageBuilder::write_only) puts a refusal in the place of the fetcher,
 //! [`refuse_deletes`](RemoteStorageBuilder::refuse_deletes) in that of the deleter.
+//!
+//! [`seal`](RemoteStorageBuilder::seal) makes the tier a write-once archive: `deadline ▸ seal ▸
+//! copier`, a refusal in the place of the deleter, and no request that replaces or removes an
+//! object.
 
+mod leftovers;
 mod lifecycle;
 
 use std::fmt;
@@ -25,15 +30,16 @@ use tower::{ServiceBuilder, ServiceExt};
 
 pub use lifecycle::{CloseReport, CutOff};
 
+use crate::archive::WormArchiver;
 use crate::backends::{
-    Backend, Copier, CopyTuning, Deleter, Fetcher, ObjectStoreConfig, RequestLimits, StoreClient,
-    StoreRequests,
+    Backend, Copier, CopyTuning, Deleter, Fetcher, MultipartCreate, ObjectStoreConfig,
+    RequestLimits, StoreClient, StoreRequests,
 };
 use crate::error::RemoteStorageError;
 use crate::layers::{
     DeadlineLayer, IndexCacheLayer, IndexHandle, MetricsLayer, OpenIndex, PermitsLayer,
-    RefuseDeletes, RefuseReads, RemoteIndexCache, RetryLayer, RetryPolicy, TimeoutLayer,
-    TraceLayer,
+    RefuseDeletes, RefuseReads, RemoteIndexCache, RetryLayer, RetryPolicy, SealLayer, SealRules,
+    Sealer, TimeoutLayer, TraceLayer,
 };
 use crate::layout::{KeyPrefix, segment_key};
 use crate::model::{CopyReceipt, LOG_FILE_SUFFIX, RemoteLogSegmentMetadata};
@@ -49,7 +55,8 @@ use lifecycle::Lifecycle;
 ///
 /// Dropping a call's future cancels it. A fetch leaves nothing behind. A copy gives up its
 /// multipart upload, once; what else it wrote stays without a `.log`, is never read, and is listed
-/// by `krabka-tier ls --incomplete`.
+/// by `krabka-tier ls --incomplete`. The commit of a copy to an archive is not cancelled: once its
+/// manifest is sent it goes on to its end.
 #[derive(Clone)]
 pub struct RemoteStorage {
     tier: Arc<Tier>,
@@ -63,6 +70,8 @@ struct Tier {
     delete: OpStack<DeleteSegment>,
     store: StoreRequests,
     prefix: KeyPrefix,
+    sealer: Option<Sealer>,
+    write_only: bool,
     lifecycle: Lifecycle,
 }
 
@@ -95,6 +104,7 @@ impl RemoteStorage {
             index_cache: RemoteIndexCache::disabled(),
             write_only: false,
             refuse_deletes: false,
+            seal: None,
         }
     }
 
@@ -110,6 +120,11 @@ impl RemoteStorage {
     /// copy again, with a new segment id. [`Io`](crate::ErrorKind::Io) names the local file.
     /// [`Invalid`](crate::ErrorKind::Invalid) and [`Rejected`](crate::ErrorKind::Rejected) will not
     /// change on their own.
+    ///
+    /// In an archive [`OutcomeUnknown`](RemoteStorageError::OutcomeUnknown) means that the manifest
+    /// was sent: the same request again (the same segment id, the same place in the chain) finds
+    /// out what became of it. After any other error, and after a copy that was dropped, the
+    /// leftover rule ([`leftover_evidence`](Self::leftover_evidence)) decides on the place.
     pub async fn copy(&self, op: CopySegment) -> Result<CopyReceipt, RemoteStorageError> {
         let stack = self.tier.copy.clone();
         self.tier.lifecycle.run(op, |op| stack.oneshot(op)).await
@@ -202,6 +217,7 @@ pub struct RemoteStorageBuilder {
     index_cache: RemoteIndexCache,
     write_only: bool,
     refuse_deletes: bool,
+    seal: Option<(WormArchiver, SealRules, MultipartCreate)>,
 }
 
 impl RemoteStorageBuilder {
@@ -243,6 +259,27 @@ impl RemoteStorageBuilder {
         self
     }
 
+    /// Makes the tier a write-once archive: each copy is sealed by `archiver`, every object is
+    /// created and none replaced, large ones as `large` says, and deletes are refused.
+    ///
+    /// A copy then needs a chain record in its segment's metadata
+    /// ([`WormChainRecord::request`](crate::WormChainRecord::request)), and answers with the
+    /// receipt in [`custom_metadata`](CopyReceipt::custom_metadata). Copies of one partition follow
+    /// each other.
+    ///
+    /// Nothing here looks at the store: whether it keeps what it is given, and honours the
+    /// conditions that `large` counts on, is to be found out before.
+    #[must_use]
+    pub fn seal(
+        mut self,
+        archiver: WormArchiver,
+        rules: SealRules,
+        large: MultipartCreate,
+    ) -> Self {
+        self.seal = Some((archiver, rules, large));
+        self.refuse_deletes()
+    }
+
     /// Builds the stacks.
     pub fn build(self) -> RemoteStorage {
         let Self {
@@ -252,6 +289,7 @@ impl RemoteStorageBuilder {
             index_cache,
             write_only,
             refuse_deletes,
+            seal,
         } = self;
         let lifecycle = Lifecycle::default();
 
@@ -270,6 +308,11 @@ impl RemoteStorageBuilder {
             .layer(PermitsLayer::new(limits.max_reads, limits.max_writes))
             .into_inner();
         let store = StoreRequests::new(client, &attempts);
+        let store = if seal.is_some() {
+            store.write_once()
+        } else {
+            store
+        };
 
         // Segment operations, outermost first: a span that everything below reports to, then one
         // sample of what the caller waited for.
@@ -281,17 +324,24 @@ impl RemoteStorageBuilder {
             multipart_chunk_size: limits.multipart_chunk_size,
             max_parts_in_flight: limits.max_parts_in_flight,
         };
-        let copier = Copier::new(
-            store.clone(),
-            prefix.clone(),
-            tuning,
-            lifecycle.tasks().clone(),
-        );
-        let copy = observed
+        let tasks = lifecycle.tasks().clone();
+        let copier = Copier::new(store.clone(), prefix.clone(), tuning, tasks.clone());
+        let bounded = observed
             .clone()
             // Above everything that can wait, so that a copy cannot hang.
-            .layer(DeadlineLayer::new(limits.copy_deadline))
-            .service(copier);
+            .layer(DeadlineLayer::new(limits.copy_deadline));
+        let (copy, sealer) = match seal {
+            Some((archiver, rules, large)) => {
+                let sealer = Sealer::new(archiver, rules, prefix.clone(), store.clone(), tasks);
+                let copy = bounded
+                    // Directly above the copier, and above no retry: only single requests are
+                    // repeated.
+                    .layer(SealLayer::new(sealer.clone()))
+                    .service(copier.write_once(large));
+                (OpStack::new(copy), Some(sealer))
+            }
+            None => (OpStack::new(bounded.service(copier)), None),
+        };
 
         // Inside a refusal, so that nothing is read, and directly above what it may stand in for.
         let cached = observed
@@ -328,13 +378,15 @@ impl RemoteStorageBuilder {
         };
         RemoteStorage {
             tier: Arc::new(Tier {
-                copy: OpStack::new(copy),
+                copy,
                 fetch,
                 fetch_index,
                 open_index,
                 delete,
                 store,
                 prefix,
+                sealer,
+                write_only,
                 lifecycle,
             }),
         }

@@ -207,7 +207,7 @@ pub(super) fn is_signed_with(
 }
 
 /// Names of keys stand in messages and on command lines, so new ones are kept plain.
-fn check_key_id(key_id: &str) -> Result<(), String> {
+pub(super) fn check_key_id(key_id: &str) -> Result<(), String> {
     if key_id.is_empty() || key_id.len() > MAX_KEY_ID_BYTES {
         return Err(format!(
             "a key id has 1 to {MAX_KEY_ID_BYTES} bytes, and this one {}",

@@ -2,13 +2,14 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 
 use super::chain::ChainHead;
 use super::config::WormConfig;
 use super::digest::HexBytes;
-use super::keys::{FileSigner, ManifestPublicKey, ManifestSigner};
+use super::keys::{FileSigner, ManifestPublicKey, ManifestSigner, check_key_id};
 use super::manifest::{
     MANIFEST_FORMAT_VERSION, ManifestBody, ManifestSignature, ObjectEntry, SegmentIdentity,
     SegmentManifest, manifest_head, manifest_signing_bytes,
@@ -25,12 +26,21 @@ use crate::model::RemoteLogSegmentMetadata;
 #[derive(Clone)]
 pub struct WormArchiver {
     signer: Option<Arc<dyn ManifestSigner>>,
+    /// Whether the signer has shown that it can sign.
+    key_works: Arc<AtomicBool>,
 }
+
+/// What is signed to try a key. It has the form of neither a manifest's message nor any other
+/// that the archive's keys sign.
+const KEY_CHECK: &[u8] = b"krabka-worm-key-check-v1\0";
 
 impl WormArchiver {
     /// An archiver that signs with `signer`, or one whose manifests are chained and not signed.
     pub fn new(signer: Option<Arc<dyn ManifestSigner>>) -> Self {
-        Self { signer }
+        Self {
+            signer,
+            key_works: Arc::default(),
+        }
     }
 
     /// An archiver with the key that the configuration names.
@@ -50,6 +60,26 @@ impl WormArchiver {
     /// The signer; `None` when manifests are not signed.
     pub fn signer(&self) -> Option<&dyn ManifestSigner> {
         self.signer.as_deref()
+    }
+
+    /// Finds out whether the key can sign, with a message that is no manifest. Once it could, it
+    /// is taken to until a signature fails.
+    ///
+    /// # Errors
+    ///
+    /// [`SigningKey`](WormError::SigningKey) for a signer whose name is empty, longer than 255
+    /// bytes or not printable ASCII, that fails, or whose signature does not verify.
+    pub async fn check_key(&self) -> Result<(), WormError> {
+        let Some(signer) = &self.signer else {
+            return Ok(());
+        };
+        if self.key_works.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        check_key_id(signer.key_id()).map_err(WormError::SigningKey)?;
+        signature(signer.as_ref(), KEY_CHECK).await?;
+        self.key_works.store(true, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Makes the manifest of a segment that was copied as `objects`.
@@ -82,7 +112,13 @@ impl WormArchiver {
         };
         let head = manifest_head(&body);
         let signature = match &self.signer {
-            Some(signer) => Some(sign(signer.as_ref(), &body, head).await?),
+            Some(signer) => {
+                let signed = sign(signer.as_ref(), &body, head).await;
+                if signed.is_err() {
+                    self.key_works.store(false, Ordering::Relaxed);
+                }
+                Some(signed?)
+            }
             None => None,
         };
         let manifest = SegmentManifest { body, signature };
@@ -134,19 +170,24 @@ async fn sign(
 ) -> Result<ManifestSignature, WormError> {
     let chain = &body.chain;
     let message = manifest_signing_bytes(signer.key_id(), chain.epoch_id, chain.seq, head);
-    let signature = signer.sign(&message).await?;
-    // A fault in memory or in a key service would otherwise stand in the archive for ever.
-    if !signer.public_key().verifies(&message, &signature) {
-        return Err(WormError::SigningKey(format!(
-            "the signature by `{}` does not verify with its public key",
-            super::Printable(signer.key_id())
-        )));
-    }
+    let signature = signature(signer, &message).await?;
     Ok(ManifestSignature {
         key_id: signer.key_id().to_owned(),
         public_key: HexBytes::from(signer.public_key()),
         signature: HexBytes(signature.to_vec()),
     })
+}
+
+async fn signature(signer: &dyn ManifestSigner, message: &[u8]) -> Result<[u8; 64], WormError> {
+    let signature = signer.sign(message).await?;
+    // A fault in memory or in a key service would otherwise stand in the archive for ever.
+    if !signer.public_key().verifies(message, &signature) {
+        return Err(WormError::SigningKey(format!(
+            "the signature by `{}` does not verify with its public key",
+            super::Printable(signer.key_id())
+        )));
+    }
+    Ok(signature)
 }
 
 #[cfg(test)]

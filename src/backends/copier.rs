@@ -8,11 +8,13 @@ use std::time::Duration;
 use futures::TryStreamExt;
 use futures::stream::{self, FuturesUnordered};
 use object_store::PutPayload;
+use sha2::{Digest as _, Sha256};
 use tokio_util::task::TaskTracker;
 use tower::Service;
 
 use super::source::{self, Artifact, Part, Parts, SharedHasher};
 use super::upload::Upload;
+use super::write_once::{MultipartCreate, Sent, read_back};
 use super::{Deleter, StoreRequests};
 use crate::error::RemoteStorageError;
 use crate::layout::{KeyPrefix, segment_key};
@@ -44,12 +46,16 @@ pub struct CopyTuning {
 /// A copy that fails aborts its upload and removes this segment's objects, as far as it can, and
 /// returns the first error. Dropping a call only aborts the upload: what else it wrote stays
 /// without a `.log`, is never read, and `krabka-tier ls --incomplete` lists it.
+///
+/// A copier that [writes once](Self::write_once) takes the digest of the bytes that it sends,
+/// replaces nothing, and removes nothing, whatever happens: the keys of a failed copy are burnt.
 #[derive(Clone, Debug)]
 pub struct Copier {
     store: StoreRequests,
     prefix: KeyPrefix,
     tuning: CopyTuning,
-    write_once: bool,
+    /// How large objects are written in an archive; `None` outside one.
+    once: Option<MultipartCreate>,
     tasks: TaskTracker,
 }
 
@@ -65,9 +71,16 @@ impl Copier {
             store,
             prefix,
             tuning,
-            write_once: false,
+            once: None,
             tasks,
         }
+    }
+
+    /// Creates every object, and large ones like this.
+    #[must_use]
+    pub fn write_once(mut self, large: MultipartCreate) -> Self {
+        self.once = Some(large);
+        self
     }
 
     async fn copy(self, op: CopySegment) -> Result<CopyReceipt, RemoteStorageError> {
@@ -78,12 +91,12 @@ impl Copier {
         };
         let result = copy.run().await;
         match &result {
+            // An archive never deletes, and a copy to it is done when it is sealed.
+            _ if self.once.is_some() => {}
             Ok(_) => op.progress.update(|state| {
                 state.phase = CopyPhase::Done;
                 state.part = None;
             }),
-            // An archive never deletes; its keys are burnt.
-            Err(_) if self.write_once => {}
             Err(_) if !copy.wrote.load(Ordering::Relaxed) => {}
             Err(_) => self.clean_up(&op).await,
         }
@@ -196,7 +209,7 @@ impl Copy<'_> {
     }
 
     fn write_once(&self) -> bool {
-        self.copier.write_once
+        self.copier.once.is_some()
     }
 
     fn is_multipart(&self, artifact: &Artifact) -> bool {
@@ -264,6 +277,9 @@ impl Copy<'_> {
         target: &StoreTarget,
     ) -> Result<Uploaded, RemoteStorageError> {
         let mut restarted = false;
+        if self.copier.once == Some(MultipartCreate::Reserved) {
+            self.reserve(target).await?;
+        }
         loop {
             let upload = Upload::start(&self.copier.store, target, &self.copier.tasks)
                 .await
@@ -291,6 +307,19 @@ impl Copy<'_> {
                 }
             }
         }
+    }
+
+    /// Takes the key, with an empty object.
+    async fn reserve(&self, target: &StoreTarget) -> Result<(), RemoteStorageError> {
+        let create = Create {
+            target: target.clone(),
+            payload: PutPayload::new(),
+            sha256: Sha256::digest([]).into(),
+        };
+        let reserved = self.copier.store.send(create).await;
+        reserved
+            .map(drop)
+            .map_err(|error| self.located(error, None))
     }
 
     /// Reads and sends an artifact's parts, a few at a time. The next is read when a place is
@@ -348,7 +377,7 @@ impl Copy<'_> {
         loop {
             self.enter(CopyPhase::Completing, &uploaded.target);
             let tags = Arc::clone(&uploaded.tags);
-            let written = match uploaded.upload.complete(tags, uploaded.mode()).await {
+            let written = match uploaded.upload.complete(tags, self.mode(&uploaded)).await {
                 Ok(written) => Ok(written),
                 Err(error) if is_forgotten(&error) => {
                     match self.completed_before(&uploaded).await {
@@ -372,6 +401,15 @@ impl Copy<'_> {
             return match written {
                 Ok(written) => {
                     uploaded.upload.ended();
+                    let written = self
+                        .read_back(
+                            &uploaded.target,
+                            uploaded.artifact.length,
+                            uploaded.sha256,
+                            written,
+                        )
+                        .await
+                        .map_err(|error| self.located(error, None))?;
                     Ok(copied(
                         uploaded.artifact.suffix,
                         uploaded.target.key.to_string(),
@@ -388,6 +426,39 @@ impl Copy<'_> {
         }
     }
 
+    /// Whether the completion creates, or is to meet a reservation or nothing at all.
+    fn mode(&self, uploaded: &Uploaded) -> WriteMode {
+        match (self.copier.once, uploaded.sha256) {
+            (Some(MultipartCreate::Conditional), Some(sha256)) => WriteMode::Create {
+                size_bytes: uploaded.artifact.length,
+                sha256,
+            },
+            _ => WriteMode::Overwrite,
+        }
+    }
+
+    /// Makes sure of an upload that was completed, where the store guarantees too little.
+    async fn read_back(
+        &self,
+        target: &StoreTarget,
+        size_bytes: u64,
+        sha256: Option<[u8; 32]>,
+        written: Written,
+    ) -> Result<Written, RemoteStorageError> {
+        match (self.copier.once, sha256) {
+            (Some(MultipartCreate::Reserved | MultipartCreate::ReadBack), Some(sha256)) => {
+                let sent = Sent {
+                    target,
+                    size_bytes,
+                    sha256,
+                    version_id: written.version_id.as_deref(),
+                };
+                read_back(&self.copier.store, sent).await
+            }
+            _ => Ok(written),
+        }
+    }
+
     /// A completion whose answer was lost is told "no such upload" when it is repeated: then the
     /// whole object stands there. Its id is this copy's own, so nobody else's can. (A completion
     /// that creates has looked already.)
@@ -395,7 +466,7 @@ impl Copy<'_> {
         &self,
         uploaded: &Uploaded,
     ) -> Result<Option<Written>, RemoteStorageError> {
-        if uploaded.sha256.is_some() {
+        if self.copier.once == Some(MultipartCreate::Conditional) {
             return Ok(None);
         }
         let target = uploaded.target.clone();
@@ -433,19 +504,6 @@ struct Uploaded {
     tags: Arc<[PartTag]>,
     sha256: Option<[u8; 32]>,
     restarted: bool,
-}
-
-impl Uploaded {
-    /// An object whose digest was taken is created, any other replaces what stands there.
-    fn mode(&self) -> WriteMode {
-        match self.sha256 {
-            Some(sha256) => WriteMode::Create {
-                size_bytes: self.artifact.length,
-                sha256,
-            },
-            None => WriteMode::Overwrite,
-        }
-    }
 }
 
 /// Whether a store no longer knows the upload that a part or a completion names.

@@ -29,6 +29,7 @@ mod retention;
 mod signed;
 mod source;
 mod upload;
+mod write_once;
 
 pub use client::{Store, StoreClient};
 #[cfg(feature = "azure")]
@@ -49,3 +50,4 @@ pub use http::HttpStoreConnector;
 pub use local::LocalClient;
 pub use object::{ObjectStoreClient, Reconnect, RetentionReader, StoreHandles, UploadLister};
 pub use requests::{StoreRequest, StoreRequests};
+pub use write_once::MultipartCreate;

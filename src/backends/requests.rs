@@ -1,14 +1,15 @@
 //! The store requests with their attempt layers on, as segment operations use them.
 
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
-use tower::{Layer, ServiceExt};
+use tower::{Layer, Service, ServiceExt, service_fn};
 
 use super::{Store, StoreClient};
-use crate::error::RemoteStorageError;
+use crate::error::{RemoteStorageError, WormError};
 use crate::ops::{
-    AbortUpload, CompleteUpload, Create, Delete, Get, Head, List, ListUploads, OpService, OpStack,
-    Put, PutPart, ReadRetention, StartUpload, StorageOp,
+    AbortUpload, CompleteUpload, Create, Delete, Get, Head, List, ListUploads, OpFuture, OpService,
+    OpStack, Put, PutPart, ReadRetention, StartUpload, StorageOp,
 };
 
 /// Every store request, each a finished stack. A clone is one reference.
@@ -72,6 +73,40 @@ impl StoreRequests {
         }
     }
 
+    /// The same requests without the two that replace and remove objects: these are answered with
+    /// an error, and hold no path to the store.
+    #[must_use]
+    pub fn write_once(&self) -> Self {
+        let stacks = &self.stacks;
+        let refuse_put = service_fn(|put: Put| async move {
+            Err(RemoteStorageError::InvalidArgument(format!(
+                "put of `{}` would replace what stands there: an archive only creates",
+                put.key()
+            )))
+        });
+        let refuse_delete = service_fn(|delete: Delete| async move {
+            let key = delete.key().to_owned();
+            Err(WormError::DeleteRefused { key }.into())
+        });
+        Self {
+            stacks: Arc::new(Stacks {
+                put: OpStack::new(refuse_put),
+                delete: OpStack::new(refuse_delete),
+                client: Arc::clone(&stacks.client),
+                get: stacks.get.clone(),
+                head: stacks.head.clone(),
+                create: stacks.create.clone(),
+                start_upload: stacks.start_upload.clone(),
+                put_part: stacks.put_part.clone(),
+                complete_upload: stacks.complete_upload.clone(),
+                abort_upload: stacks.abort_upload.clone(),
+                list: stacks.list.clone(),
+                list_uploads: stacks.list_uploads.clone(),
+                read_retention: stacks.read_retention.clone(),
+            }),
+        }
+    }
+
     /// The store below the layers.
     pub fn client(&self) -> &Arc<dyn StoreClient> {
         &self.stacks.client
@@ -80,6 +115,20 @@ impl StoreRequests {
     /// Sends one request, repeated as the layers see fit.
     pub async fn send<R: StoreRequest>(&self, request: R) -> Result<R::Output, RemoteStorageError> {
         R::stack(self).clone().oneshot(request).await
+    }
+}
+
+impl<R: StoreRequest> Service<R> for StoreRequests {
+    type Response = R::Output;
+    type Error = RemoteStorageError;
+    type Future = OpFuture<R>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: R) -> Self::Future {
+        Box::pin(R::stack(self).clone().oneshot(request))
     }
 }
 

@@ -6,6 +6,9 @@
 //! where it was: phase, object and part, as its
 //! [`CopyProgress`] told last.
 //!
+//! Of a copy whose manifest is being written the outcome is not decided by the time: it is answered
+//! with [`OutcomeUnknown`](RemoteStorageError::OutcomeUnknown), and the commit goes on.
+//!
 //! It goes inside trace and metrics, which record the operation as `timed_out`, and outside
 //! everything that works. The error is not retryable: a whole operation is never repeated here.
 
@@ -17,7 +20,7 @@ use tokio::time::timeout;
 use tower::{Layer, Service, ServiceExt as _};
 
 use crate::error::RemoteStorageError;
-use crate::model::CopyProgress;
+use crate::model::{CopyPhase, CopyProgress};
 use crate::ops::{OpFuture, OpService, StorageOp};
 
 /// A [`Layer`] that wraps services in [`Deadline`].
@@ -78,6 +81,13 @@ impl<Op: StorageOp, S: OpService<Op>> Service<Op> for Deadline<S> {
 fn timed_out<Op: StorageOp>(op: &Op, limit: Duration) -> RemoteStorageError {
     let progress = op.progress().map(CopyProgress::snapshot);
     let (phase, key, part) = match progress {
+        // The commit of a sealed copy goes on by itself.
+        Some(at) if at.phase == CopyPhase::Sealing => {
+            return RemoteStorageError::OutcomeUnknown {
+                operation: Op::KIND,
+                key: at.key.as_ref().to_owned(),
+            };
+        }
         Some(at) => (Some(at.phase), at.key.as_ref().to_owned(), at.part),
         None => (None, op.key().to_owned(), op.part()),
     };

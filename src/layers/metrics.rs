@@ -25,6 +25,8 @@
 //! | `krabka_remote_storage_index_cache_disk_errors_total` | counter | | count | Indexes that could not be written to the cache's directory, or not be read back |
 //! | `krabka_remote_storage_index_cache_entries` | gauge | | count | Indexes in the cache; of a process with several caches, in the one that changed last |
 //! | `krabka_remote_storage_index_cache_bytes` | gauge | | bytes | Size of the indexes in the cache, likewise |
+//! | `worm_manifests_sealed_total` | counter | | count | Manifests of a write-once archive that were stored |
+//! | `worm_manifest_seal_failures_total` | counter | | count | Sealed copies that failed at the archive's own part: a check before the first object, the signature, or the manifest (also where its outcome is unknown) |
 //!
 //! | Label | Values |
 //! |---|---|
@@ -57,8 +59,8 @@ use tower::{Layer, Service};
 pub use keys::describe_metrics;
 pub(in crate::layers) use keys::{
     Direction, index_cache_bytes, index_cache_disk_errors, index_cache_entries,
-    index_cache_evictions, index_cache_hits, index_cache_misses, permit_wait, refused,
-    request_attempts, requests_in_flight,
+    index_cache_evictions, index_cache_hits, index_cache_misses, manifest_seal_failures,
+    manifests_sealed, permit_wait, refused, request_attempts, requests_in_flight,
 };
 
 use super::outcome::Outcome;

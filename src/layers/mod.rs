@@ -4,7 +4,7 @@
 //! puts them in order:
 //!
 //! ```text
-//! segment operations   trace ▸ metrics ▸ deadline ▸ copier
+//! segment operations   trace ▸ metrics ▸ deadline ▸ [seal] ▸ copier
 //!                      trace ▸ metrics ▸ fetcher, or RefuseReads
 //!                      trace ▸ metrics ▸ index cache ▸ fetcher, or RefuseReads
 //!                      trace ▸ metrics ▸ deleter, or RefuseDeletes
@@ -12,7 +12,7 @@
 //! ```
 //!
 //! A dropped call is a cancelled call, through every layer: nothing is spawned here but the loads of
-//! the index cache, and a guard gives back whatever the call held.
+//! the index cache and the commit of a sealed copy, and a guard gives back whatever the call held.
 
 pub mod deadline;
 pub mod index_cache;
@@ -21,6 +21,7 @@ mod outcome;
 pub mod permits;
 pub mod refuse;
 pub mod retry;
+pub mod seal;
 pub mod timeout;
 pub mod trace;
 
@@ -36,5 +37,6 @@ pub use metrics::{CopiesInFlight, Metrics, MetricsLayer, describe_metrics};
 pub use permits::{Permits, PermitsLayer};
 pub use refuse::{RefuseDeletes, RefuseReads};
 pub use retry::{Retry, RetryLayer, RetryPolicy};
+pub use seal::{Seal, SealLayer, SealRules, Sealer};
 pub use timeout::{Timeout, TimeoutLayer};
 pub use trace::{Trace, TraceLayer};

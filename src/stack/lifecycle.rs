@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::error::RemoteStorageError;
-use crate::model::{CopyProgress, OpKind, RemoteLogSegmentMetadata};
+use crate::model::{CopyPhase, CopyProgress, OpKind, RemoteLogSegmentMetadata};
 use crate::ops::StorageOp;
 
 /// How long the aborts of calls that were cut off may take.
@@ -23,8 +23,9 @@ const ABORT_LIMIT: Duration = Duration::from_secs(10);
 pub struct CloseReport {
     /// The calls that had not ended when the grace period did, oldest first.
     pub cut_off: Vec<CutOff>,
-    /// Whether requests that give uploads up were still under way at the end. What they could not
-    /// remove, `krabka-tier ls --incomplete` lists.
+    /// Whether requests that give uploads up, or commits of sealed copies, were still under way at
+    /// the end. What they could not remove, `krabka-tier ls --incomplete` lists; what became of the
+    /// commits, the archive's manifests show.
     pub aborts_unfinished: bool,
 }
 
@@ -45,7 +46,7 @@ pub struct CutOff {
 pub(super) struct Lifecycle {
     calls: Mutex<HashMap<u64, CutOff>>,
     next_call: AtomicU64,
-    /// Calls, and the aborts that outlive them.
+    /// Calls, and the aborts and commits that outlive them.
     tasks: TaskTracker,
     cut: CancellationToken,
 }
@@ -132,6 +133,15 @@ impl Drop for Entry<'_> {
 
 fn cut_off(call: &CutOff, after: Duration) -> RemoteStorageError {
     let snapshot = call.progress.as_ref().map(CopyProgress::snapshot);
+    if let Some(copy) = &snapshot
+        && copy.phase == CopyPhase::Sealing
+    {
+        // Its commit goes on by itself, as far as the runtime lets it.
+        return RemoteStorageError::OutcomeUnknown {
+            operation: call.operation,
+            key: copy.key.to_string(),
+        };
+    }
     let (phase, key, part) = snapshot.map_or_else(
         || (None, String::new(), None),
         |copy| (Some(copy.phase), copy.key.to_string(), copy.part),

@@ -27,6 +27,9 @@ const INDEX_CACHE_EVICTIONS_TOTAL: &str = "krabka_remote_storage_index_cache_evi
 const INDEX_CACHE_DISK_ERRORS_TOTAL: &str = "krabka_remote_storage_index_cache_disk_errors_total";
 const INDEX_CACHE_ENTRIES: &str = "krabka_remote_storage_index_cache_entries";
 const INDEX_CACHE_BYTES: &str = "krabka_remote_storage_index_cache_bytes";
+// Names of the archive as auditors' dashboards know them, without the crate's prefix.
+const MANIFESTS_SEALED_TOTAL: &str = "worm_manifests_sealed_total";
+const MANIFEST_SEAL_FAILURES_TOTAL: &str = "worm_manifest_seal_failures_total";
 
 /// Tells the recorder the unit and the meaning of each metric.
 ///
@@ -83,6 +86,16 @@ pub fn describe_metrics() {
         "Store requests that hold a permit."
     );
     describe_index_cache();
+    metrics::describe_counter!(
+        MANIFESTS_SEALED_TOTAL,
+        Unit::Count,
+        "Manifests of a write-once archive that were stored."
+    );
+    metrics::describe_counter!(
+        MANIFEST_SEAL_FAILURES_TOTAL,
+        Unit::Count,
+        "Sealed copies that failed at the archive's own part."
+    );
 }
 
 fn describe_index_cache() {
@@ -211,6 +224,16 @@ pub(in crate::layers) fn index_cache_entries() -> Gauge {
 pub(in crate::layers) fn index_cache_bytes() -> Gauge {
     static KEY: Key = Key::from_static_name(INDEX_CACHE_BYTES);
     gauge(&KEY)
+}
+
+pub(in crate::layers) fn manifests_sealed() -> Counter {
+    static KEY: Key = Key::from_static_name(MANIFESTS_SEALED_TOTAL);
+    counter(&KEY)
+}
+
+pub(in crate::layers) fn manifest_seal_failures() -> Counter {
+    static KEY: Key = Key::from_static_name(MANIFEST_SEAL_FAILURES_TOTAL);
+    counter(&KEY)
 }
 
 static METADATA: Metadata<'_> = Metadata::new(module_path!(), Level::INFO, Some(module_path!()));
