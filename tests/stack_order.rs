@@ -5,11 +5,14 @@ mod support;
 use std::sync::Arc;
 use std::time::Duration;
 
-use krabka_remote_storage::backends::{ObjectStoreClient, RequestLimits, StoreHandles};
-use krabka_remote_storage::layers::{IndexCacheConfig, OpenIndex};
+use krabka_remote_storage::backends::{
+    MultipartCreate, ObjectStoreClient, RequestLimits, StoreHandles,
+};
+use krabka_remote_storage::layers::{IndexCacheConfig, OpenIndex, SealRules};
 use krabka_remote_storage::{
-    CopySegment, DeleteSegment, ErrorKind, FetchIndex, FetchSegment, IndexCacheOutcome, IndexType,
-    RemoteStorage, RemoteStorageBuilder, RemoteStorageError, WormError,
+    ChainStamp, CopySegment, DeleteSegment, EpochId, ErrorKind, FetchIndex, FetchSegment,
+    IndexCacheOutcome, IndexType, RemoteStorage, RemoteStorageBuilder, RemoteStorageError,
+    WormArchiver, WormChainRecord, WormError,
 };
 use tokio::time::Instant;
 
@@ -27,6 +30,10 @@ fn fetch() -> FetchSegment {
 
 fn index() -> FetchIndex {
     FetchIndex::new(metadata(0x1e, 0, 10), IndexType::Offset)
+}
+
+fn index_of(index: IndexType) -> FetchIndex {
+    FetchIndex::new(metadata(0x1e, 0, 10), index)
 }
 
 fn delete() -> DeleteSegment {
@@ -90,6 +97,120 @@ async fn each_combination_of_refusals_refuses_just_that_before_any_request() {
             assert_eq!(store.objects().await, []);
         }
     }
+}
+
+/// Manifests take 20 seconds to be written.
+fn slow_manifests(store: &TestStore) {
+    store.script(|request, _| Fate {
+        delay: if request.key.ends_with(".manifest") {
+            Duration::from_secs(20)
+        } else {
+            Duration::ZERO
+        },
+        ..Fate::default()
+    });
+}
+
+/// A request to copy a segment to the first place of a new epoch.
+fn sealed(dir: &tempfile::TempDir) -> CopySegment {
+    let stamp = ChainStamp::genesis(EpochId::random());
+    let segment = metadata(0x1e, 0, 10).as_ref().clone();
+    let segment =
+        segment.with_custom_metadata(WormChainRecord::request(stamp).to_custom_metadata());
+    CopySegment::new(segment, files(dir.path(), b"0123456789"))
+}
+
+const RULES: SealRules = SealRules {
+    custom_metadata_limit: 1024,
+    require_version_ids: false,
+};
+
+/// A tier that seals: every combination with a refusal of reads and an index cache.
+#[tokio::test(start_paused = true)]
+async fn the_seal_is_below_the_deadline_and_above_the_copier_and_brings_the_refusal_of_deletes() {
+    for (write_only, cached) in [(false, false), (true, false), (false, true), (true, true)] {
+        let store = TestStore::new();
+        let limits = RequestLimits {
+            copy_deadline: Duration::from_secs(10),
+            ..RequestLimits::default()
+        };
+        let mut builder = builder(&store).limits(limits).seal(
+            WormArchiver::new(None),
+            RULES,
+            MultipartCreate::Conditional,
+        );
+        if write_only {
+            builder = builder.write_only();
+        }
+        let cache = IndexCacheConfig::memory().open().unwrap();
+        if cached {
+            builder = builder.index_cache(cache.clone());
+        }
+        let storage = builder.build();
+
+        // What the seal asks for is missing: refused before the copier looks at the files.
+        let error = copy(&storage).await.unwrap_err();
+        assert!(matches!(
+            error,
+            RemoteStorageError::Worm(WormError::MissingChainStamp)
+        ));
+        assert_eq!(store.requests(), []);
+
+        let dir = tempfile::tempdir().unwrap();
+        let sealed = sealed(&dir);
+        // The deadline is above the seal: it cuts the wait for the manifest, and not the commit.
+        slow_manifests(&store);
+        let began = Instant::now();
+        let error = storage.copy(sealed.clone()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::OutcomeUnknown);
+        assert_eq!(began.elapsed(), Duration::from_secs(10));
+        tokio::time::sleep(Duration::from_secs(11)).await;
+        let receipt = storage.copy(sealed).await.unwrap();
+        assert!(receipt.custom_metadata.is_some());
+        assert_eq!(store.objects().await.len(), 7);
+
+        // All reads are refused, cached ones too, or none.
+        store.script(|_, _| Fate::default());
+        store.forget_requests();
+        let fetched = storage.fetch(fetch()).await;
+        let indexed = storage.fetch_index(index_of(IndexType::LeaderEpoch)).await;
+        let opened = storage.open_index(open(IndexType::Transaction)).await;
+        if write_only {
+            for error in [
+                fetched.unwrap_err(),
+                indexed.unwrap_err(),
+                opened.map(drop).unwrap_err(),
+            ] {
+                assert_eq!(error.kind(), ErrorKind::Refused);
+            }
+            assert_eq!(store.requests(), []);
+        } else {
+            fetched.unwrap();
+            indexed.unwrap();
+        }
+        let error = storage.delete(delete()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Refused);
+        assert_eq!(store.objects().await.len(), 7);
+        assert_eq!(store.count("delete"), 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn close_waits_for_a_commit_whose_caller_is_gone() {
+    let store = TestStore::new();
+    slow_manifests(&store);
+    let storage = builder(&store)
+        .seal(WormArchiver::new(None), RULES, MultipartCreate::Conditional)
+        .build();
+    let dir = tempfile::tempdir().unwrap();
+    let sealed = sealed(&dir);
+    let gone = tokio::time::timeout(Duration::from_secs(5), storage.copy(sealed)).await;
+    assert!(gone.is_err());
+    let began = Instant::now();
+    let report = storage.close(Duration::from_mins(1)).await;
+    assert_eq!(began.elapsed(), Duration::from_secs(15));
+    assert!(report.cut_off.is_empty() && !report.aborts_unfinished);
+    assert_eq!(store.objects().await.len(), 7);
 }
 
 #[tokio::test(start_paused = true)]

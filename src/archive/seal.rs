@@ -138,7 +138,7 @@ impl fmt::Debug for WormArchiver {
                 "key_id",
                 &self.signer.as_ref().map(|signer| signer.key_id()),
             )
-            .finish()
+            .finish_non_exhaustive()
     }
 }
 
@@ -334,7 +334,7 @@ mod tests {
     fn debug_shows_the_name_of_the_key() {
         assert_eq!(
             format!("{:?}", archiver()),
-            "WormArchiver { key_id: Some(\"worm-key-1\") }"
+            "WormArchiver { key_id: Some(\"worm-key-1\"), .. }"
         );
     }
 }
