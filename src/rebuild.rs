@@ -15,7 +15,10 @@
 //!
 //! Where segments overlap, those answer that would if all had finished in the order of their
 //! highest leader epoch, the time of their `.log`, and id.
+//!
+//! An archive tells all of it: see [`dump_archive`].
 
+mod archive;
 mod listing;
 mod log_walk;
 
@@ -26,6 +29,7 @@ use futures::stream::{self, StreamExt as _};
 use tower::ServiceExt as _;
 use uuid::Uuid;
 
+pub use self::archive::dump_archive;
 pub use self::listing::{ListedObject, ListedSegment, list_segments};
 pub use self::log_walk::LogEnd;
 use self::log_walk::LogWalk;

@@ -54,9 +54,9 @@ pub use seal::{SealedManifest, WormArchiver};
 pub use trusted::{KeyLimit, TrustedManifestKeys};
 pub use verified::VerifiedManifest;
 pub use verify::{
-    ArchiveVerifyReport, AuthenticatedArchive, EpochSpan, ExpectedPosition, Finding, Grade,
-    GradeRules, ObjectProtectionReport, OffsetGap, OffsetOverlap, OrphanClass, OrphanObject,
-    PartitionVerifyReport, UnattestedManifest, UnreadableObject, Verdict, VerifyBreak,
-    VerifyBreakKind, VerifyDepth, VerifyRequest, WORM_PROBE_BODY, WORM_PROBE_NAME,
+    ArchiveVerifyReport, AuthenticatedArchive, AuthenticatedManifest, EpochSpan, ExpectedPosition,
+    Finding, Grade, GradeRules, ObjectProtectionReport, OffsetGap, OffsetOverlap, OrphanClass,
+    OrphanObject, PartitionVerifyReport, UnattestedManifest, UnreadableObject, Verdict,
+    VerifyBreak, VerifyBreakKind, VerifyDepth, VerifyRequest, WORM_PROBE_BODY, WORM_PROBE_NAME,
     authenticate_archive, verify_archive,
 };

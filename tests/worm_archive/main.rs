@@ -8,5 +8,6 @@ mod leftovers;
 mod local;
 mod mutations;
 mod objects;
+mod rebuilt;
 mod store;
 mod tamper;

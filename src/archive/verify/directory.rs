@@ -7,6 +7,7 @@ use futures::stream::FuturesOrdered;
 
 use super::Context;
 use super::attestation::Attestation;
+use super::authenticated::ProvenManifest;
 use super::bodies::{Look, explain, look_deep, reread};
 use super::finding::{Problem, VerifyBreakKind};
 use super::index::{Entry, Index};
@@ -33,6 +34,8 @@ const MANIFESTS_IN_FLIGHT: usize = 4;
 pub(super) struct Outcome {
     pub(super) report: PartitionVerifyReport,
     pub(super) objects: BTreeMap<String, ObjectEntry>,
+    /// Likewise the manifests, in the order of the chain.
+    pub(super) manifests: Vec<ProvenManifest>,
 }
 
 /// A directory as it was found, with what persists of passing appearances.
@@ -164,7 +167,7 @@ impl State {
             orphans,
         } = self;
         let is_deep = context.request.depth == VerifyDepth::Deep;
-        let mut objects = BTreeMap::new();
+        let (mut objects, mut manifests) = (BTreeMap::new(), Vec::new());
         let mut unreadable = UnreadableList::of(&index);
         let mut tally = Tally::new(context.request, &listing, &index);
         // The manifest, and what is wrong with it: known once its turn came.
@@ -191,6 +194,12 @@ impl State {
                 }
                 if context.collects && entry.attestation == Attestation::Trusted {
                     collect(&mut objects, look);
+                    let row = listing.row(entry.row);
+                    manifests.push(ProvenManifest {
+                        start_offset: row.start_offset,
+                        segment_id: row.segment_id,
+                        head: entry.head,
+                    });
                 }
                 tally.accept(entry, unread);
             }
@@ -232,8 +241,13 @@ impl State {
         report.ok = is_ok(&report);
         if report.first_break.is_some() {
             objects.clear();
+            manifests.clear();
         }
-        Outcome { report, objects }
+        Outcome {
+            report,
+            objects,
+            manifests,
+        }
     }
 }
 

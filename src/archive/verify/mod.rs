@@ -23,6 +23,7 @@
 //! their size, plus the report: a foreign object costs its key.
 
 mod attestation;
+mod authenticated;
 mod bodies;
 mod directory;
 mod discover;
@@ -46,6 +47,7 @@ use futures::stream::FuturesOrdered;
 use object_store::ObjectStore;
 use tokio::sync::Semaphore;
 
+pub use authenticated::{AuthenticatedArchive, AuthenticatedManifest};
 pub use discover::{WORM_PROBE_BODY, WORM_PROBE_NAME};
 pub use finding::{VerifyBreak, VerifyBreakKind};
 pub use grade::{Finding, Grade, GradeRules, Verdict};
@@ -59,7 +61,6 @@ use directory::{absent, verify_directory};
 use discover::{Found, is_archive_name, parse_directory};
 use local::LocalRoot;
 
-use super::manifest::ObjectEntry;
 use super::trusted::TrustedManifestKeys;
 use crate::error::WormError;
 
@@ -111,40 +112,15 @@ pub async fn verify_archive(
     request: &VerifyRequest,
     trusted: &TrustedManifestKeys,
 ) -> Result<ArchiveVerifyReport, WormError> {
-    let (report, _) = verify(store.as_ref(), request, trusted, false).await?;
-    Ok(report)
-}
-
-/// An archive's objects, as far as they are proven.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct AuthenticatedArchive {
-    report: ArchiveVerifyReport,
-    objects: BTreeMap<String, ObjectEntry>,
-}
-
-impl AuthenticatedArchive {
-    /// What the verification found. To be graded before the objects are used: a restore should
-    /// ask for at least one partition, no break, [`ok`](ArchiveVerifyReport::ok), full
-    /// attestation, no restarts, and pinned positions.
-    pub fn report(&self) -> &ArchiveVerifyReport {
-        &self.report
-    }
-
-    /// The objects of accepted manifests that carry a valid signature by a trusted key, by key;
-    /// none of a partition with a break, and none that could not be read.
-    ///
-    /// A key's content may change after it was verified: whoever reads one of them hashes it
-    /// again.
-    pub fn objects(&self) -> &BTreeMap<String, ObjectEntry> {
-        &self.objects
-    }
+    let archive = verify(store.as_ref(), request, trusted, false).await?;
+    Ok(archive.report)
 }
 
 /// Verifies the archive in `store` at [`VerifyDepth::Deep`], whatever the request says, and answers
 /// with the objects that are proven by it.
 ///
-/// Memory holds an entry for each of these objects, beside what [`verify_archive`] needs.
+/// Memory holds an entry for each of these objects and less than 100 bytes for each manifest,
+/// beside what [`verify_archive`] needs.
 ///
 /// # Errors
 ///
@@ -158,8 +134,7 @@ pub async fn authenticate_archive(
         depth: VerifyDepth::Deep,
         ..request.clone()
     };
-    let (report, objects) = verify(store.as_ref(), &request, trusted, true).await?;
-    Ok(AuthenticatedArchive { report, objects })
+    verify(store.as_ref(), &request, trusted, true).await
 }
 
 async fn verify(
@@ -167,7 +142,7 @@ async fn verify(
     request: &VerifyRequest,
     trusted: &TrustedManifestKeys,
     collects: bool,
-) -> Result<(ArchiveVerifyReport, BTreeMap<String, ObjectEntry>), WormError> {
+) -> Result<AuthenticatedArchive, WormError> {
     let prefix = request
         .prefix
         .as_deref()
@@ -183,8 +158,11 @@ async fn verify(
         local: found.local_root(store).await,
         collects,
     };
-    let mut report = ArchiveVerifyReport::default();
-    let mut objects = BTreeMap::new();
+    let AuthenticatedArchive {
+        mut report,
+        mut objects,
+        mut manifests,
+    } = AuthenticatedArchive::default();
     let mut directories = found.directories.iter();
     let mut looks = FuturesOrdered::new();
     loop {
@@ -197,8 +175,12 @@ async fn verify(
             break;
         };
         if let Some(outcome) = outcome? {
-            report.partitions.push(outcome.report);
             objects.extend(outcome.objects);
+            if !outcome.manifests.is_empty() {
+                let directory = outcome.report.partition_dir.clone();
+                manifests.insert(directory, outcome.manifests);
+            }
+            report.partitions.push(outcome.report);
         }
     }
     let missing = missing_directories(request, &found);
@@ -207,7 +189,11 @@ async fn verify(
         .partitions
         .sort_by(|a, b| a.partition_dir.cmp(&b.partition_dir));
     report.global_orphan_objects = found.orphans(&context, prefix).await;
-    Ok((report, objects))
+    Ok(AuthenticatedArchive {
+        report,
+        objects,
+        manifests,
+    })
 }
 
 /// Directories that must be there and are not; those left aside that are not asked for.

@@ -62,21 +62,33 @@ pub(super) async fn read_capped(
     key: &str,
     limit: u64,
 ) -> Result<Option<Bytes>, ReadError> {
+    let read = read_versioned(store, key, limit).await?;
+    Ok(read.map(|(bytes, _)| bytes))
+}
+
+/// [`read_capped`], with the version that was read where the store has versions.
+pub(super) async fn read_versioned(
+    store: &dyn ObjectStore,
+    key: &str,
+    limit: u64,
+) -> Result<Option<(Bytes, Option<String>)>, ReadError> {
     let result = store.get_opts(&path(key)?, GetOptions::default()).await?;
     if result.meta.size > limit {
         return Ok(None);
     }
-    match result.payload {
+    let version = result.meta.version;
+    let bytes = match result.payload {
         GetResultPayload::File(file, _) => {
             let read = blocking(move || {
                 let mut bytes = Vec::new();
                 file.take(limit + 1).read_to_end(&mut bytes).map(|_| bytes)
             });
             let bytes = Bytes::from(read.await?);
-            Ok((bytes.len() as u64 <= limit).then_some(bytes))
+            (bytes.len() as u64 <= limit).then_some(bytes)
         }
-        GetResultPayload::Stream(chunks) => Ok(collect_capped(chunks, limit).await?),
-    }
+        GetResultPayload::Stream(chunks) => collect_capped(chunks, limit).await?,
+    };
+    Ok(bytes.map(|bytes| (bytes, version)))
 }
 
 async fn collect_capped(
