@@ -11,16 +11,22 @@ use std::time::Duration;
 use krabka_remote_storage::backends::{
     LocalClient, ObjectStoreClient, RequestLimits, StoreHandles,
 };
+use krabka_remote_storage::layers::{IndexCacheConfig, OpenIndex};
 use krabka_remote_storage::layout::{KeyPrefix, segment_key};
-use krabka_remote_storage::{CopySegment, FetchSegment, LOG_FILE_SUFFIX, RemoteStorage};
+use krabka_remote_storage::{
+    CopySegment, FetchSegment, IndexType, LOG_FILE_SUFFIX, LeaderEpoch, RemoteLogReader,
+    RemoteStorage,
+};
 use krabka_test_allocator::{Counting, Heap};
+use object_store::ObjectStoreExt;
 use object_store::memory::InMemory;
 use object_store::path::Path;
-use object_store::{ObjectStore, ObjectStoreExt};
 use tokio::runtime::Builder;
 
+use support::batches::SegmentFiles;
 use support::segments::{files, metadata};
 use support::sink::SinkStore;
+use support::tier::{MadeSegment, MadeTier};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -40,6 +46,7 @@ fn memory_is_bounded() {
     }
     runtime.block_on(fetch_from_memory());
     runtime.block_on(fetch_from_a_local_file());
+    runtime.block_on(warm_reads_over_memory());
 }
 
 /// Peak heap of a 1 GiB copy: at most (parts in flight + 3) × part size.
@@ -139,4 +146,90 @@ async fn fetch_from_a_local_file() {
     println!("64 KiB of 1 GiB from a local file: {heap:?}");
     assert_eq!(bytes.len(), 65_536);
     assert!(heap.peak <= 65_536 + 16_384, "{heap:?}");
+}
+
+/// Warm reads through the whole stack and the reader, with the index cache in memory. Every single
+/// one of some thousand counts, so what is done now and then counts, too.
+async fn warm_reads_over_memory() {
+    const BATCH: usize = 16 * 1024;
+    const BATCHES: usize = 4096;
+    let tier = MadeTier::new();
+    let files = SegmentFiles::uniform(0, BATCHES * BATCH, BATCH, 10);
+    let segment = MadeSegment::new(1, &files);
+    tier.add(&segment).await;
+    let store = Arc::clone(&tier.store.inner);
+    let key = segment.key(LOG_FILE_SUFFIX);
+    let cache = IndexCacheConfig::memory().open().unwrap();
+    let handles = StoreHandles::with_multipart(Arc::clone(&store));
+    let storage = RemoteStorage::builder(Arc::new(ObjectStoreClient::new(handles)))
+        .index_cache(cache.clone())
+        .build();
+    let reader = RemoteLogReader::new(storage, Arc::clone(&tier.metadata) as _);
+    let partition = segment.partition_id();
+    let offset = |call: u64| {
+        // No read goes on where another has ended.
+        let place = call.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        i64::try_from(place).unwrap() % files.last_offset
+    };
+    let read = |call| {
+        let offset = offset(call);
+        let read = reader.read(&partition, LeaderEpoch(0), offset, 65_536);
+        async move { read.await.unwrap().unwrap().bytes.len() }
+    };
+    let raw = || async {
+        let start = 4096;
+        store.get_range(&key, start..start + 65_536).await.unwrap()
+    };
+    // Until what is remembered of earlier reads has its full size.
+    for call in 0..10_000 {
+        assert!(read(call).await > 0);
+    }
+    raw().await;
+    let heap = Heap::start();
+    let bytes = raw().await;
+    let raw = heap.heap();
+    drop(bytes);
+
+    let mut counts = Vec::new();
+    let mut largest = 0;
+    for call in 10_000..14_000 {
+        let heap = Heap::start();
+        read(call).await;
+        let heap = heap.heap();
+        counts.push(heap.count);
+        largest = largest.max(heap.largest);
+    }
+    counts.sort_unstable();
+    let (median, most) = (counts[counts.len() / 2], counts[counts.len() - 1]);
+    println!(
+        "64 KiB through the reader over memory: {median} allocations, at most {most}, none over \
+         {largest} bytes; raw get_range {raw:?}"
+    );
+    assert_eq!(cache.stats().misses, 1);
+    assert!(most <= raw.count + 40, "{most} against {}", raw.count);
+    assert!(largest <= 1_024, "{largest} bytes");
+
+    // Through the storage handle, the index included.
+    let metadata = Arc::new(segment.metadata());
+    let tier = RemoteStorage::builder(Arc::new(ObjectStoreClient::new(
+        StoreHandles::with_multipart(Arc::clone(&store)),
+    )))
+    .index_cache(cache)
+    .build();
+    let mut most = 0;
+    for call in 0..1_000 {
+        let heap = Heap::start();
+        let index = OpenIndex::new(Arc::clone(&metadata), IndexType::Offset);
+        let range = tier.open_index(index).await.unwrap();
+        let range = range.lookup_range(offset(call)).await.unwrap();
+        let start = range.floor.position;
+        let fetch = FetchSegment::new(Arc::clone(&metadata), start, Some(start + 65_535));
+        tier.fetch(fetch).await.unwrap();
+        // The first calls of a new handle set up what later ones reuse.
+        if call >= 10 {
+            most = most.max(heap.heap().count);
+        }
+    }
+    println!("64 KiB and its place by index through the handle: at most {most} allocations");
+    assert!(most <= raw.count + 40, "{most} against {}", raw.count);
 }

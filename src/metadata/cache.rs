@@ -275,6 +275,13 @@ impl RemoteLogMetadataCache {
         self.epochs.get(&epoch)?.highest
     }
 
+    /// The readable segment in which the newest leader epoch with any ends.
+    pub fn newest_segment(&self) -> Option<SegmentView<'_>> {
+        let mut epochs = self.epochs.values().rev();
+        let slot = epochs.find_map(|state| state.readable.values().next_back())?;
+        Some(self.view(&self.slots[*slot]))
+    }
+
     /// Every segment that is not fully deleted, ordered by start offset and id.
     pub fn list_segments(&self) -> Vec<SegmentView<'_>> {
         self.sorted(self.slots.iter())

@@ -249,6 +249,15 @@ impl RemoteLogMetadataStore for InmemoryRemoteLogMetadataManager {
         self.highest_offset_for_epoch(topic_id_partition, leader_epoch)
     }
 
+    async fn newest_segment(
+        &self,
+        topic_id_partition: &TopicIdPartition,
+    ) -> Result<Option<RemoteLogSegmentMetadata>, RemoteStorageError> {
+        Ok(self.query(topic_id_partition, |cache| {
+            cache.newest_segment().map(|segment| segment.to_metadata())
+        }))
+    }
+
     async fn list_segments(
         &self,
         topic_id_partition: &TopicIdPartition,

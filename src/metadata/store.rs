@@ -4,7 +4,7 @@ use async_trait::async_trait;
 
 use crate::error::RemoteStorageError;
 use crate::model::{
-    LeaderEpoch, RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate,
+    LeaderEpoch, RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate, RemoteLogSegmentState,
     RemotePartitionDeleteMetadata, TopicIdPartition,
 };
 
@@ -104,6 +104,25 @@ pub trait RemoteLogMetadataStore: Send + Sync {
         topic_id_partition: &TopicIdPartition,
         leader_epoch: LeaderEpoch,
     ) -> Result<Option<i64>, RemoteStorageError>;
+
+    /// The readable segment that holds the highest offset of the newest leader epoch with any:
+    /// where the tier ends. Kafka has no such question.
+    ///
+    /// It is asked with every read-committed read of a tier alone. Unless a store has an answer of
+    /// its own, all segments are listed for it.
+    async fn newest_segment(
+        &self,
+        topic_id_partition: &TopicIdPartition,
+    ) -> Result<Option<RemoteLogSegmentMetadata>, RemoteStorageError> {
+        let segments = self.list_segments(topic_id_partition).await?;
+        let finished = segments
+            .into_iter()
+            .filter(|segment| segment.state() == RemoteLogSegmentState::CopySegmentFinished);
+        Ok(finished.max_by_key(|segment| {
+            let epoch = segment.segment_leader_epochs().last_key_value();
+            (epoch.map(|(epoch, _)| *epoch), segment.end_offset())
+        }))
+    }
 
     /// Every segment of the partition that is not fully deleted, ordered by start offset and id
     /// (Kafka's `listRemoteLogSegments`).

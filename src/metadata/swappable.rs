@@ -102,6 +102,13 @@ impl RemoteLogMetadataStore for SwappableRlmm {
             .await
     }
 
+    async fn newest_segment(
+        &self,
+        topic_id_partition: &TopicIdPartition,
+    ) -> Result<Option<RemoteLogSegmentMetadata>, RemoteStorageError> {
+        self.current().newest_segment(topic_id_partition).await
+    }
+
     async fn list_segments(
         &self,
         topic_id_partition: &TopicIdPartition,

@@ -33,7 +33,8 @@ pub(super) struct Cursors {
 
 #[derive(Debug, Default)]
 struct Kept {
-    by_place: BTreeMap<Place, Cursor>,
+    /// Boxed, so that a tree of them is not of large blocks.
+    by_place: BTreeMap<Place, Box<Cursor>>,
     by_age: BTreeMap<u64, Place>,
     /// Those that hold bytes, by age, and how many bytes.
     holders: BTreeMap<u64, Place>,
@@ -65,7 +66,7 @@ impl Cursors {
         let at = |number| Place::new(partition, offset, number);
         let mut kept = self.kept.lock();
         let (&place, _) = kept.by_place.range(at(0)..=at(u64::MAX)).next_back()?;
-        kept.remove(place)
+        kept.remove(place).map(|cursor| *cursor)
     }
 
     /// Keeps a cursor, and lets go what is beyond the bounds, the oldest first.
@@ -73,7 +74,7 @@ impl Cursors {
         let mut kept = self.kept.lock();
         let number = kept.next_number;
         kept.next_number += 1;
-        kept.insert(Place::new(partition, next_offset, number), cursor);
+        kept.insert(Place::new(partition, next_offset, number), Box::new(cursor));
         while kept.bytes > self.max_bytes && kept.release_oldest() {}
         while let Some((&oldest, &place)) = kept.by_age.first_key_value()
             && number - oldest >= MAX_AGE
@@ -90,7 +91,7 @@ impl Cursors {
 }
 
 impl Kept {
-    fn insert(&mut self, place: Place, cursor: Cursor) {
+    fn insert(&mut self, place: Place, cursor: Box<Cursor>) {
         if !cursor.rest.bytes.is_empty() {
             self.bytes += cursor.rest.answered;
             self.holders.insert(place.number, place);
@@ -100,7 +101,7 @@ impl Kept {
         self.by_place.insert(place, cursor);
     }
 
-    fn remove(&mut self, place: Place) -> Option<Cursor> {
+    fn remove(&mut self, place: Place) -> Option<Box<Cursor>> {
         self.by_age.remove(&place.number);
         let cursor = self.by_place.remove(&place)?;
         if self.holders.remove(&place.number).is_some() {

@@ -9,9 +9,7 @@ use uuid::Uuid;
 use super::RemoteLogReader;
 use crate::error::{ErrorKind, RemoteStorageError};
 use crate::index::{LeaderEpochCheckpoint, ProducerSnapshot};
-use crate::model::{
-    IndexType, LeaderEpoch, RemoteLogSegmentMetadata, RemoteLogSegmentState, TopicIdPartition,
-};
+use crate::model::{IndexType, LeaderEpoch, RemoteLogSegmentMetadata, TopicIdPartition};
 use crate::ops::FetchIndex;
 
 /// Leader epochs and their first offsets, from the log's start up to the tier's end.
@@ -94,14 +92,7 @@ impl RemoteLogReader {
         &self,
         partition: &TopicIdPartition,
     ) -> Result<Option<Lineage>, RemoteStorageError> {
-        let segments = self.shared.metadata.list_segments(partition).await?;
-        let newest = segments
-            .into_iter()
-            .filter(|segment| segment.state() == RemoteLogSegmentState::CopySegmentFinished)
-            .max_by_key(|segment| {
-                let epoch = segment.segment_leader_epochs().last_key_value();
-                (epoch.map(|(epoch, _)| *epoch), segment.end_offset())
-            });
+        let newest = self.shared.metadata.newest_segment(partition).await?;
         let Some(newest) = newest.map(Arc::new) else {
             return Ok(None);
         };

@@ -65,6 +65,7 @@ impl RemoteLogReader {
         let Some(first_epoch) = first_epoch else {
             return Ok(None);
         };
+        let lineage = without_empty_epochs(epochs);
         let mut seen = HashSet::new();
         for &epoch in epochs.range(first_epoch..).map(|(epoch, _)| epoch) {
             let metadata = &self.shared.metadata;
@@ -74,7 +75,7 @@ impl RemoteLogReader {
                     && (segment.max_timestamp_ms() >= timestamp_ms
                         || segment.max_timestamp_ms() == -1)
                     && segment.end_offset() >= starting_offset
-                    && is_of_lineage(&segment, epochs);
+                    && is_of_lineage(&segment, &lineage);
                 if !qualifies || !seen.insert(segment.remote_log_segment_id().id) {
                     continue;
                 }
@@ -144,9 +145,9 @@ impl RemoteLogReader {
     }
 }
 
-/// Whether a segment belongs to this history (Kafka's `isRemoteSegmentWithinLeaderEpochs`).
+/// Whether a segment belongs to this history, which is one without empty epochs (Kafka's
+/// `isRemoteSegmentWithinLeaderEpochs`).
 fn is_of_lineage(segment: &RemoteLogSegmentMetadata, lineage: &Epochs) -> bool {
-    let lineage = without_empty_epochs(lineage);
     let epochs = without_empty_epochs(segment.segment_leader_epochs());
     let (Some((&oldest, &oldest_start)), Some((&newest, _))) =
         (lineage.first_key_value(), lineage.last_key_value())
@@ -190,4 +191,152 @@ fn without_empty_epochs(epochs: &Epochs) -> Epochs {
         .filter(|((_, start), next)| Some(*start) != *next)
         .map(|((epoch, start), _)| (*epoch, *start))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::model::{RemoteLogSegmentDetails, RemoteLogSegmentId};
+
+    fn epochs(entries: &[(i32, i64)]) -> Epochs {
+        let entries = entries.iter();
+        entries
+            .map(|&(epoch, at)| (LeaderEpoch(epoch), at))
+            .collect()
+    }
+
+    fn segment(entries: &[(i32, i64)], end_offset: i64) -> RemoteLogSegmentMetadata {
+        let partition = TopicIdPartition::new(Uuid::from_u128(1), "orders", 0);
+        RemoteLogSegmentMetadata::new(
+            RemoteLogSegmentId::new(partition, Uuid::from_u128(2)),
+            entries[0].1,
+            end_offset,
+            -1,
+            1,
+            0,
+            RemoteLogSegmentDetails::new(
+                1,
+                RemoteLogSegmentState::CopySegmentFinished,
+                epochs(entries),
+            ),
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn a_segment_is_of_the_lineage_when_its_epochs_tell_the_same_story() {
+        let lineage = [(1, 10), (2, 20), (4, 40), (5, 50)];
+        for (of_segment, end, expected, why) in [
+            (&[(1, 10)][..], 19, true, "all of an epoch"),
+            (&[(2, 25)], 30, true, "a part of an epoch"),
+            (&[(5, 60)], 1_000, true, "the last epoch has no end"),
+            (&[(1, 10), (2, 20), (4, 40)], 49, true, "epoch by epoch"),
+            (
+                &[(2, 20), (4, 40)],
+                50,
+                false,
+                "it ends where the next epoch has begun",
+            ),
+            (
+                &[(1, 10)],
+                20,
+                false,
+                "it ends where the next epoch has begun",
+            ),
+            (
+                &[(0, 0)],
+                9,
+                false,
+                "its last epoch is older than the lineage",
+            ),
+            (
+                &[(5, 60), (6, 70)],
+                80,
+                false,
+                "its last epoch is newer than the lineage",
+            ),
+            (
+                &[(3, 30)],
+                35,
+                false,
+                "an epoch that the lineage does not know",
+            ),
+            (
+                &[(2, 20), (3, 30), (4, 40)],
+                45,
+                false,
+                "one between two that it knows",
+            ),
+            (&[(2, 15)], 18, false, "it begins before its epoch did"),
+            (&[(1, 5)], 8, true, "the log's start was moved up over it"),
+            (&[(1, 5), (2, 20)], 30, true, "and into it"),
+            (
+                &[(0, 0), (1, 10)],
+                15,
+                true,
+                "epochs below the lineage do not count",
+            ),
+            (
+                &[(0, 0), (1, 5), (2, 20)],
+                30,
+                true,
+                "nor does where its first one begins",
+            ),
+            (
+                &[(0, 0), (2, 15)],
+                30,
+                false,
+                "but only at the lineage's own first",
+            ),
+            (
+                &[(1, 10), (2, 21)],
+                30,
+                false,
+                "a later epoch begins elsewhere",
+            ),
+            (
+                &[(1, 10), (4, 40)],
+                45,
+                false,
+                "an epoch of the lineage is missing",
+            ),
+            (
+                &[(1, 10), (2, 20), (4, 41)],
+                45,
+                false,
+                "the last one begins elsewhere",
+            ),
+            (
+                &[(1, 10), (2, 20), (3, 40), (4, 40)],
+                45,
+                true,
+                "an epoch that wrote nothing",
+            ),
+        ] {
+            let found = is_of_lineage(&segment(of_segment, end), &epochs(&lineage));
+            assert_eq!(found, expected, "{why}: {of_segment:?} up to {end}");
+        }
+    }
+
+    #[test]
+    fn epochs_that_wrote_nothing_say_nothing() {
+        for (given, expected) in [
+            (
+                &[(0, 0), (1, 5), (2, 5), (3, 9)][..],
+                &[(0, 0), (2, 5), (3, 9)][..],
+            ),
+            (&[(0, 7), (1, 7), (2, 7)], &[(2, 7)]),
+            (&[(0, 7)], &[(0, 7)]),
+            (&[], &[]),
+        ] {
+            assert_eq!(without_empty_epochs(&epochs(given)), epochs(expected));
+        }
+        let nobody = segment(&[(0, 0)], 5);
+        assert!(
+            !is_of_lineage(&nobody, &Epochs::new()),
+            "no lineage, no segment"
+        );
+    }
 }

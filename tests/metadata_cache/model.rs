@@ -177,6 +177,14 @@ impl Model {
         self.highest.get(&epoch).copied()
     }
 
+    pub(crate) fn newest(&self) -> Option<&RemoteLogSegmentMetadata> {
+        let (_, _, newest) = self
+            .places
+            .iter()
+            .max_by_key(|(epoch, at, _)| (*epoch, *at))?;
+        self.segments.iter().find(|segment| id(segment) == *newest)
+    }
+
     pub(crate) fn list(&self) -> Vec<RemoteLogSegmentMetadata> {
         let mut segments = self.segments.clone();
         segments.sort_by_key(|segment| (segment.start_offset(), id(segment)));

@@ -153,6 +153,8 @@ fn assert_same_answers(cache: &RemoteLogMetadataCache, model: &Model) {
         assert_eq!(cache.log_size(epoch), size);
         assert_eq!(owned(cache.list_segments_by_epoch(epoch)), listed);
     }
+    let newest = cache.newest_segment().map(|view| view.to_metadata());
+    assert_eq!(newest.as_ref(), model.newest());
     assert_eq!(owned(cache.list_segments()), model.list());
     assert_eq!(cache.delete_state(), model.deletion());
 }

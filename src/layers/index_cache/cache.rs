@@ -144,7 +144,7 @@ impl RemoteIndexCache {
             let bytes = found_or_missing(index, fetch().await)?;
             return Ok((bytes, IndexCacheOutcome::Disabled));
         };
-        let found = match inner.peek(wanted.key).await {
+        let found = match inner.peek(wanted.key) {
             Some(Content::File(file)) => Some(file),
             Some(content) => {
                 inner.usage().hit(index);
@@ -174,7 +174,7 @@ impl RemoteIndexCache {
                 (source, IndexCacheOutcome::Disabled)
             }
             Some((inner, wanted)) => {
-                let found = inner.peek(wanted.key).await;
+                let found = inner.peek(wanted.key);
                 let (content, outcome, fetch) = if let Some(content) = found {
                     (content, IndexCacheOutcome::Hit, Err(fetch))
                 } else {

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -79,9 +79,12 @@ impl Content {
 /// does not wait for that: whoever takes an entry out vacates the slot.
 #[derive(Debug)]
 pub(super) struct Slot {
+    key: Key,
     state: Mutex<State>,
     /// When it was last asked for, in nanoseconds since the cache was made.
     last_used: AtomicU64,
+    /// Whether it is among those whose use moka is to be told of.
+    is_noted: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -92,11 +95,17 @@ enum State {
 }
 
 impl Slot {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(key: Key) -> Self {
         Self {
+            key,
             state: Mutex::new(State::Loading),
             last_used: AtomicU64::new(0),
+            is_noted: AtomicBool::new(false),
         }
+    }
+
+    pub(super) fn key(&self) -> Key {
+        self.key
     }
 
     /// Puts the loaded content in. `false` when the slot was vacated meanwhile: removal wins.
@@ -144,6 +153,12 @@ impl Slot {
 
     pub(super) fn last_used(&self) -> u64 {
         self.last_used.load(Ordering::Relaxed)
+    }
+
+    /// Notes whether it is among those whose use moka is to be told of, and answers whether it was.
+    pub(super) fn note(&self, is_noted: bool) -> bool {
+        self.is_noted.load(Ordering::Relaxed) == is_noted
+            || self.is_noted.swap(is_noted, Ordering::Relaxed) == is_noted
     }
 }
 

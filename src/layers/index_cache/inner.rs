@@ -93,8 +93,8 @@ impl Inner {
             })
             .collect();
         for (key, content, weight) in newest_that_fit.into_iter().rev() {
-            let slot = Arc::new(Slot::new());
-            slot.fill(content, |content| self.shared.admit(content));
+            let slot = Arc::new(Slot::new(key));
+            self.shared.enter(&slot, content);
             // Nobody else has the cache yet, so there is nothing to wait for.
             if entries
                 .insert(key, Arc::clone(&slot))
@@ -108,10 +108,8 @@ impl Inner {
     }
 
     /// The index, if it is in the cache.
-    pub(super) async fn peek(&self, key: Key) -> Option<Content> {
-        let slot = self.entries.load_full().get(&key).await?;
-        slot.touch(self.now());
-        slot.content()
+    pub(super) fn peek(&self, key: Key) -> Option<Content> {
+        self.shared.find(key, self.now())
     }
 
     /// The whole index, from the file in which it was found or anew.

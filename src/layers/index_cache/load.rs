@@ -7,7 +7,6 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use tokio::sync::OwnedSemaphorePermit;
 use tracing::Instrument as _;
-use uuid::Uuid;
 
 use super::cache::IndexCacheOutcome;
 use super::content::{Content, Fetch, Key, Slot, blocking};
@@ -123,7 +122,7 @@ impl Inner {
         own: &mut Option<Load>,
     ) -> Result<Arc<Slot>, NotKept> {
         self.usage().miss(wanted.key.index);
-        let load = own.insert(Load::begin(self, wanted.key.segment));
+        let load = own.insert(Load::begin(self, wanted.key));
         load.room = self.room(wanted.expected_bytes).await;
         let content = fetched(wanted.key.index, fetch)
             .await
@@ -141,11 +140,12 @@ impl Inner {
             return Err(NotKept::Loaded(content));
         };
         load.slot.touch(self.now());
-        if !load.slot.fill(stored, |stored| self.shared.admit(stored)) {
+        if !self.shared.enter(&load.slot, stored) {
             return Err(NotKept::Loaded(content));
         }
         load.unsettled = Some(weight);
         load.loaded = content;
+        self.shared.tell_of_use(&self.entries.load_full()).await;
         Ok(Arc::clone(&load.slot))
     }
 
@@ -246,7 +246,6 @@ impl Inner {
 /// A load under way.
 struct Load {
     cache: Arc<Inner>,
-    segment: Uuid,
     slot: Arc<Slot>,
     room: Option<OwnedSemaphorePermit>,
     /// What it brought, once that is in the slot too.
@@ -256,14 +255,16 @@ struct Load {
 }
 
 impl Load {
-    fn begin(cache: &Arc<Inner>, segment: Uuid) -> Self {
-        let slot = Arc::new(Slot::new());
+    fn begin(cache: &Arc<Inner>, key: Key) -> Self {
+        let slot = Arc::new(Slot::new(key));
         let mut loading = cache.loading.lock();
-        loading.entry(segment).or_default().push(Arc::clone(&slot));
+        loading
+            .entry(key.segment)
+            .or_default()
+            .push(Arc::clone(&slot));
         drop(loading);
         Self {
             cache: Arc::clone(cache),
-            segment,
             slot,
             room: None,
             loaded: Content::Missing,
@@ -282,13 +283,16 @@ impl Load {
 impl Drop for Load {
     fn drop(&mut self) {
         if let Some(weight) = self.unsettled {
+            // Where the runtime shuts down, it did not get among moka's entries.
+            self.cache.shared.vacate(&self.slot);
             self.cache.usage().settle(weight);
         }
+        let segment = self.slot.key().segment;
         let mut loading = self.cache.loading.lock();
-        if let Some(slots) = loading.get_mut(&self.segment) {
+        if let Some(slots) = loading.get_mut(&segment) {
             slots.retain(|slot| !Arc::ptr_eq(slot, &self.slot));
             if slots.is_empty() {
-                loading.remove(&self.segment);
+                loading.remove(&segment);
             }
         }
     }

@@ -99,7 +99,7 @@ async fn soak(case: &Case) {
     let mut counted = (0, 0);
     for id in 0..KEYS {
         let key = content::Key::new(Uuid::from_u128(id), IndexType::Offset).unwrap();
-        if let Some(content) = case.cache.inner().peek(key).await {
+        if let Some(content) = case.cache.inner().peek(key) {
             counted.0 += 1;
             counted.1 += content.len() as u64;
         }

@@ -44,6 +44,31 @@ async fn the_index_that_was_used_least_recently_goes() {
 }
 
 #[tokio::test]
+async fn of_many_that_were_used_since_the_last_load_the_one_used_first_goes_first() {
+    let source = Source::of(40);
+    for case in Case::each(120) {
+        for id in [1, 2, 3] {
+            case.get(id, IndexType::Offset, &source).await.unwrap();
+        }
+        for id in [3, 2, 3, 1, 2, 1] {
+            assert_eq!(case.outcome(id, IndexType::Offset, &source).await, Hit);
+        }
+        // From the one used first to the one used last: 3, 2, 1.
+        for (new, left) in [(4, [2, 1]), (5, [1, 4]), (6, [4, 5])] {
+            case.get(new, IndexType::Offset, &source).await.unwrap();
+            let held = |id| {
+                let key = content::Key::new(Uuid::from_u128(id), IndexType::Offset).unwrap();
+                case.cache.inner().shared.holds(key)
+            };
+            let found: Vec<u128> = (1..=6).filter(|id| held(*id)).collect();
+            let mut expected = [&left[..], &[new]].concat();
+            expected.sort_unstable();
+            assert_eq!(found, expected, "{}", case.mode);
+        }
+    }
+}
+
+#[tokio::test]
 async fn an_index_larger_than_the_budget_is_answered_and_evicts_nothing() {
     for case in Case::each(16) {
         let source = Source::of(64);
