@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use ed25519_dalek::{Signer as _, SigningKey};
 use krabka_remote_storage::archive::{
-    ArchiveVerifyReport, ManifestPublicKey, ManifestSigner, PartitionVerifyReport, VerifyBreakKind,
-    VerifyDepth, VerifyRequest, verify_archive,
+    ArchiveVerifyReport, GradeRules, ManifestPublicKey, ManifestSigner, PartitionVerifyReport,
+    Verdict, VerifyBreakKind, VerifyDepth, VerifyRequest, verify_archive,
 };
 use krabka_remote_storage::layout::{KeyPrefix, segment_key};
 use krabka_remote_storage::{
@@ -405,4 +405,32 @@ pub(crate) fn assert_break(
             .iter()
             .all(|p| p.ok == p.first_break.is_none())
     );
+    let verdict = match kind {
+        VerifyBreakKind::Missing => Verdict::Missing,
+        VerifyBreakKind::Tip => Verdict::HeadMismatch,
+        _ => Verdict::Tamper,
+    };
+    assert_verdict(report, verdict);
+}
+
+/// Asserts what a report comes to, and with it the exit code of the auditor's program.
+#[track_caller]
+pub(crate) fn assert_verdict(report: &ArchiveVerifyReport, verdict: Verdict) {
+    let grade = GradeRules::default().grade(report, Ok(&[]));
+    assert_eq!(grade.verdict, verdict, "{:#?}", grade.findings);
+    // Every break has its line, in whatever partition it is.
+    let breaks = report
+        .partitions
+        .iter()
+        .filter_map(|p| p.first_break.as_ref());
+    for found in breaks {
+        let line = found.to_string();
+        assert!(
+            grade
+                .findings
+                .iter()
+                .any(|f| f.fails && f.text.ends_with(&line)),
+            "{line}"
+        );
+    }
 }

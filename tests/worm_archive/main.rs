@@ -4,6 +4,7 @@ mod archive;
 mod attested;
 mod hostile;
 mod in_use;
+mod insider;
 mod leftovers;
 mod local;
 mod mutations;

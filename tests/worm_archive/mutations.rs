@@ -3,12 +3,14 @@
 
 use std::sync::Arc;
 
-use krabka_remote_storage::archive::{VerifyBreakKind, VerifyRequest, verify_archive};
+use krabka_remote_storage::archive::{Verdict, VerifyBreakKind, VerifyRequest, verify_archive};
 use krabka_remote_storage::{ManifestBody, SegmentManifest, WormChainRecord};
 use object_store::ObjectStore;
 use serde_json::Value;
 
-use super::archive::{Archive, KEY_ID, Key, Sealed, assert_break, deep, epoch, partition, trusted};
+use super::archive::{
+    Archive, KEY_ID, Key, Sealed, assert_break, assert_verdict, deep, epoch, partition, trusted,
+};
 
 /// What a changed manifest must be found as.
 #[derive(Debug, PartialEq, Eq)]
@@ -147,11 +149,13 @@ async fn change_each_byte(archive: &Archive, pins: &VerifyRequest, sealed: &Seal
                     let found = partition.first_break.as_ref();
                     assert_eq!(found.map(|b| b.kind), Some(kind), "{}", place());
                     assert_eq!(found.unwrap().manifest_key, sealed.manifest_key);
+                    assert_verdict(&report, Verdict::Tamper);
                 }
                 Expected::Untrusted => {
                     assert_eq!(partition.first_break, None, "{}", place());
                     assert_eq!(partition.untrusted_manifests, 1);
                     assert_eq!(partition.unattested[0].manifest_key, sealed.manifest_key);
+                    assert_verdict(&report, Verdict::Attestation);
                 }
             }
             changes += 1;
@@ -228,6 +232,7 @@ async fn every_object_flipped_cut_grown_emptied_exchanged_removed_or_copied() {
                 archive.verify(&pins).await
             };
             assert!(!report.ok() && report.first_break().is_none());
+            assert_verdict(&report, Verdict::Orphans);
             assert_eq!(partition(&report, sealed).orphan_objects.len(), 1);
         }
         // Two objects of equal size exchange their names.
@@ -274,6 +279,12 @@ async fn every_manifest_removed_emptied_exchanged_renamed_or_moved() {
             VerifyBreakKind::Sequence
         };
         assert_eq!(kind, expected);
+        let verdict = if is_last {
+            Verdict::HeadMismatch
+        } else {
+            Verdict::Tamper
+        };
+        assert_verdict(&report, verdict);
 
         for empty in ["", "null", "{}", "[]", "\n"] {
             let fork = archive.fork();
@@ -414,6 +425,7 @@ async fn every_tail_run_and_partition_cut_off() {
             let report = fork.verify(&pins).await;
             let first_break = report.first_break().unwrap();
             assert_eq!(first_break.kind, VerifyBreakKind::Tip);
+            assert_verdict(&report, Verdict::HeadMismatch);
             let directory = archive.segments[run[0]].directory();
             let broken: Vec<_> = report
                 .partitions

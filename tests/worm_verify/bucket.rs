@@ -203,3 +203,27 @@ async fn a_listing_that_fails_is_an_error_and_not_an_empty_archive() {
     let run = run.fails(3, &["cannot verify s3://bucket"]);
     assert_eq!(run.json()[0]["verdict"], "error");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_key_that_clients_take_for_the_first_is_an_orphan() {
+    let archive = Archive::one_run(1).await;
+    let auditor = Auditor::of(&archive).await;
+    let log = archive.segments[0].key(".log");
+    let directory = archive.segments[0].directory();
+    for (key, shown) in [
+        (format!("{log}/"), format!("{log}/")),
+        (format!("{directory}/"), directory.to_owned()),
+        (format!("{PREFIX}/x/"), format!("{PREFIX}/x")),
+    ] {
+        let bucket = Bucket::of(&archive).await;
+        bucket.objects.lock().insert(key.clone(), b"other".to_vec());
+        let run = bucket.verify(&auditor, &["--deep"]);
+        run.fails(6, &["ORPHAN OBJECTS (", &format!(": 1: {shown}\n")]);
+        // In place of the object: it cannot be read, which depth shows.
+        let body = bucket.objects.lock().remove(&log).unwrap();
+        bucket.objects.lock().insert(format!("{log}/"), body);
+        bucket
+            .verify(&auditor, &["--deep"])
+            .fails(8, &["MISSING at ", &log]);
+    }
+}

@@ -135,6 +135,9 @@ pub(super) struct Listing {
     others: BTreeMap<String, Other>,
     /// Names that are listed and must not be followed.
     irregular: BTreeSet<String>,
+    /// Names that are listed twice, with a slash behind: two keys of the store that its client
+    /// takes for one, of which it can read the first alone.
+    twice: BTreeSet<String>,
 }
 
 impl Listing {
@@ -311,7 +314,7 @@ impl Listing {
     /// Names of all objects that no manifest names; manifests are not among them unless they must
     /// not be followed.
     pub(super) fn orphans(&self) -> BTreeSet<String> {
-        let mut orphans = self.irregular.clone();
+        let mut orphans = &self.irregular | &self.twice;
         for row in &self.rows {
             let unnamed = Artifacts(row.objects().0 & !row.named.0);
             orphans.extend(unnamed.suffixes().map(|suffix| row.file_name(suffix)));
@@ -335,6 +338,7 @@ impl Listing {
         self.rows.len() == older.rows.len()
             && self.large == older.large
             && self.irregular == older.irregular
+            && self.twice == older.twice
             && self
                 .rows
                 .iter()
@@ -362,8 +366,10 @@ impl Listing {
 
     fn push(&mut self, name: &str, size: u64) {
         let Some((file, artifact)) = parse_artifact(name) else {
-            self.others
-                .insert(name.to_owned(), Other { size, named: false });
+            let other = Other { size, named: false };
+            if self.others.insert(name.to_owned(), other).is_some() {
+                self.twice.insert(format!("{name}/"));
+            }
             return;
         };
         let (start_offset, segment_id) = (file.base_offset, file.segment_id);
@@ -391,6 +397,10 @@ impl Listing {
             });
         }
         if let Some(row) = self.rows.last_mut() {
+            if row.listed.contains(artifact) {
+                self.twice.insert(format!("{name}/"));
+                return;
+            }
             row.sizes[at] = capped;
             row.listed.insert(artifact);
         }
@@ -398,9 +408,12 @@ impl Listing {
 
     fn merge(&mut self) {
         self.rows.sort_unstable_by_key(Row::order);
+        let twice = &mut self.twice;
         self.rows.dedup_by(|later, first| {
             let same = later.order() == first.order();
             if same {
+                let both = Artifacts(first.listed.0 & later.listed.0);
+                twice.extend(both.suffixes().map(|suffix| first.file_name(suffix) + "/"));
                 for (size, later) in first.sizes.iter_mut().zip(later.sizes) {
                     *size = (*size).max(later);
                 }
