@@ -3,6 +3,7 @@
 #![cfg(feature = "cli")]
 
 mod bad_input;
+mod consumer;
 mod copy;
 mod damaged;
 mod keygen;

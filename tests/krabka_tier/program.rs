@@ -13,6 +13,47 @@ pub(crate) fn test_data(path: &str) -> PathBuf {
         .join(path)
 }
 
+/// The partitions of the test data.
+pub(crate) const PARTITIONS: [(&str, i32); 7] = [
+    ("clicks.log-append_time", 0),
+    ("orders", 0),
+    ("orders", 1),
+    ("orders", 2),
+    ("payments", 0),
+    ("payments", 1),
+    ("trimmed", 0),
+];
+
+pub(crate) fn kafkas_tier() -> String {
+    format!(
+        "file://{}",
+        test_data("tier/kafka-tiered-storage").display()
+    )
+}
+
+/// What Kafka's own clients say of a partition.
+pub(crate) fn expected(topic: &str, partition: i32) -> Value {
+    let file = test_data("expected").join(format!("{topic}-{partition}.json"));
+    serde_json::from_slice(&fs::read(file).unwrap()).unwrap()
+}
+
+pub(crate) fn special_offset(topic: &str, partition: i32, name: &str) -> i64 {
+    let expected = expected(topic, partition);
+    expected["offsets"][name]["offset"].as_i64().unwrap()
+}
+
+/// The logs of a local partition, by base offset.
+pub(crate) fn local_logs(topic: &str, partition: i32) -> Vec<Vec<u8>> {
+    let dir = test_data("partitions").join(format!("{topic}-{partition}"));
+    let mut logs: Vec<_> = fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "log"))
+        .collect();
+    logs.sort();
+    logs.iter().map(|log| fs::read(log).unwrap()).collect()
+}
+
 /// What Kafka's consumer returns of these offsets, line by line.
 pub(crate) fn consumed(topic: &str, partition: i32, from: i64, to: i64) -> String {
     let file = test_data("expected").join(format!("{topic}-{partition}.records.ndjson"));

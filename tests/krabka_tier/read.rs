@@ -3,17 +3,9 @@ use std::fs;
 use krabka_remote_storage::index::Batches;
 use serde_json::Value;
 
-use crate::program::{Run, Scratch, consumed, run, test_data};
-
-const PARTITIONS: [(&str, i32); 7] = [
-    ("clicks.log-append_time", 0),
-    ("orders", 0),
-    ("orders", 1),
-    ("orders", 2),
-    ("payments", 0),
-    ("payments", 1),
-    ("trimmed", 0),
-];
+use crate::program::{
+    PARTITIONS, Run, Scratch, consumed, kafkas_tier, local_logs, run, special_offset, test_data,
+};
 
 fn read(url: &str, topic: &str, partition: i32, offset: i64, more: &[&str]) -> Run {
     let (partition, offset) = (partition.to_string(), offset.to_string());
@@ -21,19 +13,6 @@ fn read(url: &str, topic: &str, partition: i32, offset: i64, more: &[&str]) -> R
     arguments.extend(["--offset", &offset]);
     arguments.extend(more);
     run(&arguments)
-}
-
-fn kafkas_tier() -> String {
-    format!(
-        "file://{}",
-        test_data("tier/kafka-tiered-storage").display()
-    )
-}
-
-fn special_offset(topic: &str, partition: i32, name: &str) -> i64 {
-    let file = test_data("expected").join(format!("{topic}-{partition}.json"));
-    let expected: Value = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
-    expected["offsets"][name]["offset"].as_i64().unwrap()
 }
 
 /// Offsets to read from: both ends, borders of segments, and places between.
@@ -80,16 +59,9 @@ fn what_this_program_copied_is_read_as_kafkas_consumer_reads_it() {
 
 /// The batches of a local partition up to the last tiered offset, each with its last offset.
 fn local_batches(topic: &str, partition: i32, last: i64) -> Vec<(i64, Vec<u8>)> {
-    let dir = test_data("partitions").join(format!("{topic}-{partition}"));
-    let mut logs: Vec<_> = fs::read_dir(dir)
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .filter(|path| path.extension().is_some_and(|extension| extension == "log"))
-        .collect();
-    logs.sort();
     let mut batches = Vec::new();
-    for log in logs {
-        for batch in Batches::new(&fs::read(log).unwrap()) {
+    for log in local_logs(topic, partition) {
+        for batch in Batches::new(&log) {
             let batch = batch.unwrap();
             batches.push((batch.last_offset().unwrap(), batch.bytes().to_vec()));
         }

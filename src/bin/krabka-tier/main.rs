@@ -13,6 +13,7 @@ mod quickstart;
 mod read;
 mod rebuilt;
 mod rm;
+mod stats;
 mod tier;
 
 use std::process::ExitCode;
@@ -97,8 +98,8 @@ async fn run(cli: Cli) -> Result<(), Failure> {
             until_interrupted(&tier, ls::run(&tier, args)).await
         }
         Command::Read(args) => {
-            let tier = Tier::open(&args.url, patience, Missing::Refuse)?;
-            until_interrupted(&tier, read::run(&tier, args)).await
+            let (tier, stats) = Tier::open_for_reading(&args.url, patience)?;
+            until_interrupted(&tier, read::run(&tier, &stats, args)).await
         }
         Command::Rm(args) => {
             let tier = Tier::open(&args.url, patience, Missing::Refuse)?;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use clap::Args;
 use futures::{Stream, StreamExt as _, stream};
 use krabka_remote_storage::backends::{Backend, ObjectStoreConfig};
+use krabka_remote_storage::layers::IndexCacheConfig;
 use krabka_remote_storage::layout::{
     KeyPrefix, parse_partition_dir_name, parse_segment_file_name, partition_dir_key,
 };
@@ -22,9 +23,13 @@ use object_store::path::Path;
 use uuid::Uuid;
 
 use crate::failure::Failure;
+use crate::stats::Stats;
 
 /// How many requests a command has under way at once.
 pub(crate) const CONCURRENT_REQUESTS: usize = 32;
+
+/// How many bytes of indexes a read keeps.
+const INDEX_CACHE_BYTES: u64 = 64 << 20;
 
 /// How patient the program is with a store.
 #[derive(Args, Clone, Copy, Debug)]
@@ -54,6 +59,26 @@ pub(crate) struct Tier {
 impl Tier {
     /// Opens the tier at a URL. Sends no request.
     pub(crate) fn open(url: &str, patience: Patience, missing: Missing) -> Result<Self, Failure> {
+        Ok(Self::on(Self::backend(url, patience, missing)?))
+    }
+
+    /// Opens the tier at a URL to read records: indexes are kept, and requests are counted.
+    pub(crate) fn open_for_reading(
+        url: &str,
+        patience: Patience,
+    ) -> Result<(Self, Stats), Failure> {
+        let stats = Stats::default();
+        let mut backend = Self::backend(url, patience, Missing::Refuse)?;
+        backend.client = stats.of(backend.client);
+        let location = backend.location().to_owned();
+        let index_cache = IndexCacheConfig::memory()
+            .max_bytes(INDEX_CACHE_BYTES)
+            .open()?;
+        let storage = RemoteStorage::on(backend).index_cache(index_cache).build();
+        Ok((Self { storage, location }, stats))
+    }
+
+    fn backend(url: &str, patience: Patience, missing: Missing) -> Result<Backend, Failure> {
         let config = ObjectStoreConfig::from_url(url)?;
         match &config {
             ObjectStoreConfig::InMemory => {
@@ -75,7 +100,7 @@ impl Tier {
         let retry_timeout = Duration::from_secs(patience.retry_timeout);
         backend.limits.retry_timeout = retry_timeout;
         backend.limits.request_timeout = backend.limits.request_timeout.min(retry_timeout / 2);
-        Ok(Self::on(backend))
+        Ok(backend)
     }
 
     pub(crate) fn on(backend: Backend) -> Self {

@@ -31,10 +31,7 @@ impl Lineage {
 
     fn extended_by(mut self, segments: &[RemoteLogSegmentMetadata]) -> Self {
         let mut newest_first: Vec<_> = segments.iter().collect();
-        newest_first.sort_by_key(|segment| {
-            let newest = segment.segment_leader_epochs().last_key_value();
-            Reverse((newest.map(|(epoch, _)| *epoch), segment.end_offset()))
-        });
+        newest_first.sort_by_key(|segment| Reverse(age(segment)));
         for segment in newest_first {
             for (&epoch, &start) in segment.segment_leader_epochs().iter().rev() {
                 let is_older = self
@@ -47,6 +44,10 @@ impl Lineage {
             }
         }
         self
+    }
+
+    pub(super) fn epochs(&self) -> &BTreeMap<LeaderEpoch, i64> {
+        &self.epochs
     }
 
     /// The epoch that an offset was written in; `None` before the first.
@@ -69,6 +70,17 @@ impl Lineage {
         }
         i64::MAX
     }
+}
+
+/// The segment with the end of the log.
+pub(super) fn newest(segments: &[RemoteLogSegmentMetadata]) -> Option<&RemoteLogSegmentMetadata> {
+    segments.iter().max_by_key(|segment| age(segment))
+}
+
+/// Orders segments by how far along the log's history they end.
+fn age(segment: &RemoteLogSegmentMetadata) -> (Option<LeaderEpoch>, i64) {
+    let newest = segment.segment_leader_epochs().last_key_value();
+    (newest.map(|(epoch, _)| *epoch), segment.end_offset())
 }
 
 impl From<BTreeMap<LeaderEpoch, i64>> for Lineage {

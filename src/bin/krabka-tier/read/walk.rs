@@ -7,18 +7,18 @@
 
 use std::collections::HashSet;
 
+use krabka_remote_storage::RemoteStorageError;
 use krabka_remote_storage::index::{Batch, Batches};
-use krabka_remote_storage::model::{RemoteLogSegmentMetadata, TopicIdPartition, kafka_uuid};
-use krabka_remote_storage::reader::FetchedBatches;
-use krabka_remote_storage::{
-    LeaderEpoch, RemoteLogMetadataManager as _, RemoteLogReader, RemoteStorageError,
+use krabka_remote_storage::model::{
+    IndexType, RemoteLogSegmentMetadata, TopicIdPartition, kafka_uuid,
 };
 use uuid::Uuid;
 
-use super::lineage::Lineage;
+use super::lineage::newest;
+use super::view::{Found, Isolation, Read, View};
 use crate::ends::is_damage;
 use crate::failure::{Failure, chain, print_note};
-use crate::rebuilt::{Rebuilt, damaged};
+use crate::rebuilt::damaged;
 use crate::tier::{Tier, TierSegment};
 
 /// How much is read at once before the reader reads ahead.
@@ -66,17 +66,11 @@ impl Budget {
 pub(super) struct TierLog<'a> {
     tier: &'a Tier,
     partition: TopicIdPartition,
+    isolation: Isolation,
     /// The complete segments, by base offset.
     segments: Vec<TierSegment>,
     view: View,
     damaged: Vec<Damaged>,
-}
-
-/// The segments that are read, and the history that they are read by.
-struct View {
-    rebuilt: Rebuilt,
-    reader: RemoteLogReader,
-    lineage: Lineage,
 }
 
 /// A segment that cannot be read, and where its offsets may be.
@@ -100,16 +94,12 @@ struct Place {
     without_index: HashSet<Uuid>,
 }
 
-/// What there is from an offset on.
-enum Found {
-    Batches(LeaderEpoch, FetchedBatches),
-    /// Nothing before this offset.
-    NotBefore(i64),
-    End,
-}
-
 impl<'a> TierLog<'a> {
-    pub(super) async fn open(tier: &'a Tier, partition: TopicIdPartition) -> Result<Self, Failure> {
+    pub(super) async fn open(
+        tier: &'a Tier,
+        partition: TopicIdPartition,
+        isolation: Isolation,
+    ) -> Result<Self, Failure> {
         let mut segments = tier.segments(&partition).await?;
         segments.retain(|segment| segment.listed.is_complete());
         let view = View::of(tier, &partition, &segments).await?;
@@ -132,13 +122,65 @@ impl<'a> TierLog<'a> {
                 reason: skipped.reason.clone(),
             }));
         }
-        Ok(Self {
+        let log = Self {
             tier,
             partition,
+            isolation,
             segments,
             view,
             damaged,
-        })
+        };
+        if isolation == Isolation::Committed {
+            log.check_transactions().await?;
+        }
+        Ok(log)
+    }
+
+    /// Fails when nothing tells which transactions are open at the tier's end: they would pass for
+    /// committed ones.
+    async fn check_transactions(&self) -> Result<(), Failure> {
+        const WHAT: &str = "cannot tell which transactions are open at the end of the tier";
+        let undecided = self.view.reader.first_undecided_offset(&self.partition);
+        undecided
+            .await
+            .map_err(|error| Failure::during(WHAT, error))?;
+        let newest = newest(&self.view.rebuilt.segments);
+        let newest = newest.map(RemoteLogSegmentMetadata::remote_log_segment_id);
+        let snapshot = IndexType::ProducerSnapshot.suffix();
+        let lacks_it = self.segments.iter().find(|segment| {
+            Some(&segment.listed.id) == newest && segment.listed.object(snapshot).is_none()
+        });
+        match lacks_it {
+            Some(segment) => Err(Failure::Refused(format!(
+                "{WHAT}: segment {} at offset {} has lost its producer snapshot",
+                segment.id_text(),
+                segment.base_offset()
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// The offset of the first record whose timestamp is this one or later.
+    pub(super) async fn offset_for_timestamp(
+        &self,
+        timestamp_ms: i64,
+    ) -> Result<Option<i64>, Failure> {
+        let first = self.segments.first().map_or(0, TierSegment::base_offset);
+        let lineage = self.view.lineage.epochs();
+        let found = self
+            .view
+            .reader
+            .offset_for_timestamp(&self.partition, timestamp_ms, first, Some(lineage))
+            .await
+            .map_err(|error| {
+                let what = format!("cannot look up the timestamp {timestamp_ms}");
+                Failure::during(what, error)
+            })?;
+        match (found, self.damaged.first()) {
+            // It may be what has the record.
+            (None, Some(damaged)) => Err(damaged.failure()),
+            _ => Ok(found.map(|found| found.offset)),
+        }
     }
 
     /// Hands each batch that ends at or after `offset` to `write`, until the budget or the tier ends.
@@ -161,8 +203,8 @@ impl<'a> TierLog<'a> {
             } else {
                 budget.piece()
             };
-            let (epoch, batches) = match self.view.find(place.at, max_bytes).await {
-                Ok(Found::Batches(epoch, batches)) => (epoch, batches),
+            let read = match self.view.find(place.at, max_bytes, self.isolation).await {
+                Ok(Found::Batches(read)) => read,
                 Ok(Found::NotBefore(offset)) => {
                     place.at = offset;
                     continue;
@@ -174,11 +216,12 @@ impl<'a> TierLog<'a> {
                     };
                 }
                 Err(error) => {
+                    self.check_read(&place, &error).await?;
                     self.go_around(&mut place, error, true).await?;
                     continue;
                 }
             };
-            match self.hand_out(&mut place, epoch, &batches, &mut budget, &mut write) {
+            match self.hand_out(&mut place, &read, &mut budget, &mut write) {
                 Ok(true) => {}
                 Ok(false) => return Ok(()),
                 Err(Failure::Storage(error)) => self.go_around(&mut place, error, false).await?,
@@ -221,17 +264,18 @@ impl<'a> TierLog<'a> {
     fn hand_out(
         &self,
         place: &mut Place,
-        epoch: LeaderEpoch,
-        batches: &FetchedBatches,
+        read: &Read,
         budget: &mut Budget,
         write: &mut impl FnMut(&Batch<'_>) -> Result<(), Failure>,
     ) -> Result<bool, Failure> {
+        let batches = read.batches();
         let segment = &batches.segment;
         if place.segment != Some(segment.remote_log_segment_id().id) {
             self.pass_gap(place.next, segment.start_offset())?;
             place.segment = Some(segment.remote_log_segment_id().id);
         }
-        let reach = self.view.lineage.reach(segment, epoch);
+        let reach = self.view.lineage.reach(segment, read.epoch);
+        let visible = read.visible()?;
         for batch in Batches::new(&batches.bytes) {
             let batch = batch?;
             let last_offset = batch.last_offset()?;
@@ -243,10 +287,19 @@ impl<'a> TierLog<'a> {
             if last_offset < place.next {
                 continue;
             }
+            if let Some(from) = read.undecided_from().filter(|from| last_offset >= *from) {
+                print_note(format_args!(
+                    "the transaction that began at offset {from} is open at the end of the tier: \
+                     records from there on are left out"
+                ));
+                return Ok(false);
+            }
             if !budget.take(batch.size() as u64) {
                 return Ok(false);
             }
-            write(&batch)?;
+            if visible.holds(&batch) {
+                write(&batch)?;
+            }
             place.next = last_offset.saturating_add(1);
         }
         place.at = batches.next_offset;
@@ -264,7 +317,11 @@ impl<'a> TierLog<'a> {
         }
         // Compaction leaves such gaps, and so does a segment that is missing.
         print_note(format_args!(
-            "offsets {next} to {last} are in no segment of the tier"
+            "offsets {next} to {last} are in no segment of the tier{}",
+            match self.isolation {
+                Isolation::Uncommitted => "",
+                Isolation::Committed => ": which transactions were aborted in them is not known",
+            }
         ));
         Ok(())
     }
@@ -285,6 +342,23 @@ impl<'a> TierLog<'a> {
                     None => before.is_none_or(|before| start > before),
                 }
         })
+    }
+
+    /// Fails when records can be read, and only the fate of their transactions is not known.
+    async fn check_read(&self, place: &Place, error: &RemoteStorageError) -> Result<(), Failure> {
+        if self.isolation == Isolation::Uncommitted || !is_damage(error) {
+            return Ok(());
+        }
+        match self.view.find(place.at, 1, Isolation::Uncommitted).await {
+            Ok(_) => Err(Failure::during(
+                format!(
+                    "cannot tell which transactions from offset {} on were aborted",
+                    place.at
+                ),
+                error.clone(),
+            )),
+            Err(_) => Ok(()),
+        }
     }
 
     /// Finds another way to the records at `place`, or fails with what is in the way.
@@ -332,8 +406,8 @@ impl<'a> TierLog<'a> {
         let view = View::of(self.tier, &self.partition, &others).await?;
         // It is another copy only if it begins before what is wanted. Trouble with it is not what
         // there is to repair.
-        match view.find(place.next, PIECE_BYTES).await {
-            Ok(Found::Batches(_, batches)) if batches.segment.start_offset() <= place.next => {
+        match view.find(place.next, PIECE_BYTES, self.isolation).await {
+            Ok(Found::Batches(read)) if read.batches().segment.start_offset() <= place.next => {
                 print_note(format_args!(
                     "{}; another copy is read from offset {} on",
                     chain(&failure),
@@ -351,84 +425,6 @@ impl<'a> TierLog<'a> {
     fn is_damaged(&self, segment: &TierSegment) -> bool {
         let mut damaged = self.damaged.iter();
         damaged.any(|damaged| damaged.segment.listed.id == segment.listed.id)
-    }
-}
-
-impl View {
-    async fn of(
-        tier: &Tier,
-        partition: &TopicIdPartition,
-        segments: &[TierSegment],
-    ) -> Result<Self, Failure> {
-        let listed = segments.iter().map(|segment| segment.listed.clone());
-        let rebuilt = Rebuilt::of(&tier.storage, partition, listed.collect()).await?;
-        let reader = RemoteLogReader::new(tier.storage.clone(), rebuilt.metadata.clone());
-        let lineage = Lineage::of(&reader, partition, &rebuilt.segments).await?;
-        Ok(Self {
-            rebuilt,
-            reader,
-            lineage,
-        })
-    }
-
-    /// Reads from an offset on.
-    async fn find(&self, offset: i64, max_bytes: usize) -> Result<Found, RemoteStorageError> {
-        let Some(partition) = self.partition() else {
-            return Ok(Found::End);
-        };
-        if let Some(epoch) = self.lineage.epoch_of(offset) {
-            let read = self
-                .reader
-                .read(partition, epoch, offset, max_bytes)
-                .await?;
-            match read {
-                Some(batches) if !batches.bytes.is_empty() => {
-                    return Ok(Found::Batches(epoch, batches));
-                }
-                // The end of an epoch, compacted away.
-                Some(batches) if batches.next_offset > offset => {
-                    return Ok(Found::NotBefore(batches.next_offset));
-                }
-                _ => {}
-            }
-        }
-        Ok(self
-            .next_start(offset)?
-            .map_or(Found::End, Found::NotBefore))
-    }
-
-    /// The first offset after this one that a segment answers for.
-    fn next_start(&self, offset: i64) -> Result<Option<i64>, RemoteStorageError> {
-        let segments = self.rebuilt.segments.iter();
-        let starts = segments.flat_map(|segment| segment.segment_leader_epochs().values());
-        let mut starts: Vec<i64> = starts.copied().filter(|start| *start > offset).collect();
-        starts.sort_unstable();
-        for start in starts {
-            if self.segment_at(start)?.is_some() {
-                return Ok(Some(start));
-            }
-        }
-        Ok(None)
-    }
-
-    /// The segment that answers for an offset.
-    fn segment_at(
-        &self,
-        offset: i64,
-    ) -> Result<Option<RemoteLogSegmentMetadata>, RemoteStorageError> {
-        let (Some(partition), Some(epoch)) = (self.partition(), self.lineage.epoch_of(offset))
-        else {
-            return Ok(None);
-        };
-        self.rebuilt
-            .metadata
-            .remote_log_segment_metadata(partition, epoch, offset)
-    }
-
-    /// The partition, if it has a segment at all.
-    fn partition(&self) -> Option<&TopicIdPartition> {
-        let first = self.rebuilt.segments.first();
-        first.map(RemoteLogSegmentMetadata::topic_id_partition)
     }
 }
 
