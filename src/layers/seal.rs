@@ -179,12 +179,13 @@ impl Sealer {
         op: CopySegment,
         copier: impl OpService<CopySegment>,
     ) -> Result<CopyReceipt, RemoteStorageError> {
+        let id = op.metadata.remote_log_segment_id();
+        self.parts.places.begin(&id.topic_id_partition, id.id);
         let stamp = match self.check(&op.metadata).await {
             Ok(stamp) => stamp,
             Err(error) => return Err(failed(error)),
         };
         let key = segment_key(&self.parts.prefix, &op.metadata, MANIFEST_SUFFIX)?;
-        let id = op.metadata.remote_log_segment_id();
         let mut place = self.parts.places.enter(&id.topic_id_partition).await;
         if place.is_open(stamp) {
             if place.sent(id.id) == Some(true) {
@@ -203,7 +204,6 @@ impl Sealer {
             }
             Standing::Taken(error) => return Err(failed(error)),
         }
-        place.begin(id.id);
         let receipt = copier.oneshot(op.clone()).await?;
         let sent = match self.seal(&op, receipt, &key).await {
             Ok(sent) => sent,

@@ -35,7 +35,13 @@ impl RemoteStorage {
                 None => None,
             };
             let found = match sent {
-                Some(false) => LeftoverEvidence::NeverSent,
+                Some(false) if self.tier.write_only => LeftoverEvidence::NeverSent,
+                // Another process may have copied it before, against the rule that every attempt
+                // has an id of its own.
+                Some(false) => match self.look(leftover, false).await {
+                    found @ LeftoverEvidence::Found { .. } => found,
+                    _ => LeftoverEvidence::NeverSent,
+                },
                 _ if self.tier.write_only => LeftoverEvidence::Unknown,
                 // Sent by this handle: it is not gone.
                 Some(true) => self.look(leftover, false).await,

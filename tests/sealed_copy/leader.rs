@@ -28,12 +28,17 @@ pub(crate) const RULES: SealRules = SealRules {
 
 /// An archiver that signs with the key of this seed.
 pub(crate) fn archiver(seed: u8) -> WormArchiver {
+    archiver_as(seed, KEY_ID)
+}
+
+/// An archiver that signs with the key of this seed under this name.
+pub(crate) fn archiver_as(seed: u8, key_id: &str) -> WormArchiver {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("key");
     write_secret(&path, &[seed; 32]).unwrap();
     WormArchiver::from_config(&WormConfig {
         signing_key_path: Some(path),
-        signing_key_id: Some(KEY_ID.to_owned()),
+        signing_key_id: Some(key_id.to_owned()),
         ..WormConfig::default()
     })
     .unwrap()
@@ -49,10 +54,14 @@ fn write_secret(path: &std::path::Path, bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
+/// The public half of the key of this seed.
+pub(crate) fn public(seed: u8) -> ManifestPublicKey {
+    let secret = SigningKey::from_bytes(&[seed; 32]);
+    ManifestPublicKey::from_bytes(secret.verifying_key().as_bytes()).unwrap()
+}
+
 pub(crate) fn trusted() -> TrustedManifestKeys {
-    let secret = SigningKey::from_bytes(&[1; 32]);
-    let public = ManifestPublicKey::from_bytes(secret.verifying_key().as_bytes()).unwrap();
-    TrustedManifestKeys::single(KEY_ID, public)
+    TrustedManifestKeys::single(KEY_ID, public(1))
 }
 
 pub(crate) fn epoch(number: u128) -> EpochId {
@@ -90,12 +99,19 @@ pub(crate) fn archive(store: &Arc<TestStore>) -> RemoteStorage {
 }
 
 pub(crate) async fn verify(store: &Arc<TestStore>) -> ArchiveVerifyReport {
+    verify_with(store, &trusted()).await
+}
+
+pub(crate) async fn verify_with(
+    store: &Arc<TestStore>,
+    trusted: &TrustedManifestKeys,
+) -> ArchiveVerifyReport {
     let request = VerifyRequest {
         depth: VerifyDepth::Deep,
         ..VerifyRequest::default()
     };
     let inner: Arc<dyn ObjectStore> = store.inner.clone();
-    verify_archive(&inner, &request, &trusted()).await.unwrap()
+    verify_archive(&inner, &request, trusted).await.unwrap()
 }
 
 /// What an answer asks to be kept.

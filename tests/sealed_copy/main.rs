@@ -5,4 +5,6 @@
 mod support;
 
 mod copies;
+mod crashes;
+mod large;
 mod leader;

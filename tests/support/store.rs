@@ -49,6 +49,10 @@ pub enum Outcome {
     Failed(u16),
     /// Does its work, and the answer is lost.
     AnswerLost,
+    /// Never answers, and does nothing.
+    Hangs,
+    /// Does its work, and never answers.
+    DoneAndHangs,
 }
 
 type Script = dyn Fn(&Request, usize) -> Fate + Send + Sync;
@@ -64,6 +68,8 @@ pub struct TestStore {
     script: Arc<Mutex<Arc<Script>>>,
     generated: Arc<Mutex<HashMap<Path, (ObjectMeta, Arc<Content>)>>>,
     open_uploads: Arc<Mutex<Vec<String>>>,
+    /// The version of each object, once the store counts them.
+    versions: Arc<Mutex<Option<HashMap<Path, u64>>>>,
     in_flight: Arc<AtomicUsize>,
     most_in_flight: Arc<AtomicUsize>,
 }
@@ -88,6 +94,7 @@ impl TestStore {
             script: Arc::new(Mutex::new(Arc::new(|_: &Request, _| Fate::default()))),
             generated: Arc::default(),
             open_uploads: Arc::default(),
+            versions: Arc::default(),
             in_flight: Arc::default(),
             most_in_flight: Arc::default(),
         })
@@ -96,6 +103,41 @@ impl TestStore {
     /// Decides the fate of each request from it and from how many of its kind came before.
     pub fn script(&self, script: impl Fn(&Request, usize) -> Fate + Send + Sync + 'static) {
         *self.script.lock() = Arc::new(script);
+    }
+
+    /// From now on each write gets a version, `v1` being an object's first.
+    pub fn count_versions(&self) {
+        *self.versions.lock() = Some(HashMap::new());
+    }
+
+    /// Writes as somebody else does, in between. Nothing is noted, and nothing is waited for.
+    pub fn overwrite(&self, key: &str, bytes: Vec<u8>) {
+        let key = Path::from(key);
+        let put = self
+            .inner
+            .put_opts(&key, bytes.into(), PutOptions::default());
+        futures::executor::block_on(put).unwrap();
+        self.next_version(&key);
+    }
+
+    fn next_version(&self, key: &Path) -> Option<String> {
+        let mut versions = self.versions.lock();
+        let version = versions.as_mut()?.entry(key.clone()).or_default();
+        *version += 1;
+        Some(format!("v{version}"))
+    }
+
+    fn version(&self, key: &Path) -> Option<String> {
+        let versions = self.versions.lock();
+        let version = versions.as_ref()?.get(key)?;
+        Some(format!("v{version}"))
+    }
+
+    fn versioned(&self, key: &Path, result: PutResult) -> PutResult {
+        PutResult {
+            version: self.next_version(key),
+            ..result
+        }
     }
 
     /// Each request takes `latency` plus its bytes at `bytes_per_second`.
@@ -128,7 +170,14 @@ impl TestStore {
     async fn answer(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
         let generated = self.generated.lock().get(location).cloned();
         let Some((meta, content)) = generated else {
-            return self.inner.get_opts(location, options).await;
+            // Only the newest version is kept.
+            let options = GetOptions {
+                version: None,
+                ..options
+            };
+            let mut result = self.inner.get_opts(location, options).await?;
+            result.meta.version = self.version(location);
+            return Ok(result);
         };
         let range = match &options.range {
             None => 0..meta.size,
@@ -215,6 +264,11 @@ impl TestStore {
                 work.await?;
                 Err(failure(0, &request.key))
             }
+            Outcome::Hangs => std::future::pending().await,
+            Outcome::DoneAndHangs => {
+                work.await?;
+                std::future::pending().await
+            }
         }
     }
 }
@@ -268,7 +322,10 @@ impl ObjectStore for TestStore {
             _ => "put",
         };
         let length = payload.content_length() as u64;
-        let work = self.inner.put_opts(location, payload, opts);
+        let work = async {
+            let result = self.inner.put_opts(location, payload, opts).await?;
+            Ok(self.versioned(location, result))
+        };
         self.serve(request(kind, location, length), work).await
     }
 
@@ -377,7 +434,7 @@ impl MultipartStore for TestStore {
             }
             let result = self.inner.complete_multipart(path, id, parts).await?;
             self.open_uploads.lock().retain(|open| open != id);
-            Ok(result)
+            Ok(self.versioned(path, result))
         };
         self.serve(request("complete", path, 0), work).await
     }

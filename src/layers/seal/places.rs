@@ -12,21 +12,23 @@ use crate::error::RemoteStorageError;
 use crate::model::{CopyReceipt, CustomMetadata, TopicIdPartition};
 use crate::ops::{Create, StorageOp as _};
 
-/// How many segments without a manifest are remembered for a partition; of older ones nothing is
-/// known, which is always safe to say.
+/// How many segments are remembered for a partition; of older ones nothing is known, which is
+/// always safe to say.
 const REMEMBERED: usize = 1024;
 
 /// The places of all partitions that this process seals. A partition costs some 2 KiB, for good.
 #[derive(Default)]
 pub(super) struct Places {
-    partitions: Mutex<HashMap<TopicIdPartition, Arc<tokio::sync::Mutex<State>>>>,
+    partitions: Mutex<HashMap<TopicIdPartition, Arc<Partition>>>,
 }
 
 #[derive(Default)]
-struct State {
-    last: Option<Sent>,
-    /// Segments whose copy began, and whose manifest was never sent.
-    unsent: VecDeque<Uuid>,
+struct Partition {
+    /// Held by the copy that is under way.
+    last: Arc<tokio::sync::Mutex<Option<Sent>>>,
+    /// Segments whose copy began here, and whether their manifest was sent. Known also of a copy
+    /// that was dropped while it waited.
+    begun: Mutex<VecDeque<(Uuid, bool)>>,
 }
 
 /// A manifest that was sent.
@@ -49,34 +51,51 @@ pub(super) enum Standing {
 }
 
 impl Places {
+    fn of(&self, partition: &TopicIdPartition) -> Arc<Partition> {
+        let mut partitions = self.partitions.lock();
+        Arc::clone(partitions.entry(partition.clone()).or_default())
+    }
+
+    /// The copy of a segment begins.
+    pub(super) fn begin(&self, partition: &TopicIdPartition, segment: Uuid) {
+        let partition = self.of(partition);
+        let mut begun = partition.begun.lock();
+        if begun.iter().any(|(id, _)| *id == segment) {
+            return;
+        }
+        if begun.len() == REMEMBERED {
+            begun.pop_front();
+        }
+        begun.push_back((segment, false));
+    }
+
     /// Waits for the partition's copy that is under way.
     pub(super) async fn enter(&self, partition: &TopicIdPartition) -> Place {
-        let state = {
-            let mut partitions = self.partitions.lock();
-            Arc::clone(partitions.entry(partition.clone()).or_default())
-        };
+        let state = self.of(partition);
         Place {
-            partition: partition.clone(),
-            state: state.lock_owned().await,
+            last: Arc::clone(&state.last).lock_owned().await,
+            name: partition.clone(),
+            partition: state,
         }
     }
 }
 
 /// A partition's place, for one copy at a time.
 pub(super) struct Place {
-    partition: TopicIdPartition,
-    state: OwnedMutexGuard<State>,
+    name: TopicIdPartition,
+    partition: Arc<Partition>,
+    last: OwnedMutexGuard<Option<Sent>>,
 }
 
 impl Place {
     pub(super) fn partition(&self) -> &TopicIdPartition {
-        &self.partition
+        &self.name
     }
 
     /// Whether it has to be found out what became of the last manifest before `stamp` is filled.
     /// A stamp that continues it was made by somebody who has found it.
     pub(super) fn is_open(&self, stamp: ChainStamp) -> bool {
-        self.state.last.as_ref().is_some_and(|last| {
+        self.last.as_ref().is_some_and(|last| {
             !last.is_stored
                 && last.record.epoch_id == stamp.epoch_id
                 && last.record.next_stamp() != Some(stamp)
@@ -84,7 +103,7 @@ impl Place {
     }
 
     pub(super) fn standing(&self, stamp: ChainStamp, segment: Uuid) -> Standing {
-        let Some(last) = &self.state.last else {
+        let Some(last) = self.last.as_ref() else {
             return Standing::Free;
         };
         let place = last.record.stamp();
@@ -118,48 +137,33 @@ impl Place {
 
     /// Whether the manifest of this segment was sent; `None` when nothing is known of it.
     pub(super) fn sent(&self, segment: Uuid) -> Option<bool> {
-        if self
-            .state
-            .last
-            .as_ref()
-            .is_some_and(|last| last.segment == segment)
-        {
-            return Some(true);
-        }
-        self.state.unsent.contains(&segment).then_some(false)
-    }
-
-    /// The copy of a segment begins.
-    pub(super) fn begin(&mut self, segment: Uuid) {
-        if self.state.unsent.contains(&segment) {
-            return;
-        }
-        if self.state.unsent.len() == REMEMBERED {
-            self.state.unsent.pop_front();
-        }
-        self.state.unsent.push_back(segment);
+        let begun = self.partition.begun.lock();
+        let known = begun.iter().find(|(id, _)| *id == segment);
+        known.map(|(_, sent)| *sent)
     }
 
     /// From here on nobody can say that the place is free.
     pub(super) fn send(&mut self, sent: Sent) {
-        self.state.unsent.retain(|segment| *segment != sent.segment);
-        self.state.last = Some(sent);
+        for (id, is_sent) in self.partition.begun.lock().iter_mut() {
+            *is_sent |= *id == sent.segment;
+        }
+        *self.last = Some(sent);
     }
 
     /// The key of the last manifest; empty before the first.
     pub(super) fn manifest_key(&self) -> String {
-        let last = self.state.last.as_ref();
+        let last = self.last.as_ref();
         last.map(|last| last.create.key().to_owned())
             .unwrap_or_default()
     }
 
     pub(super) fn last(&self) -> Option<&Sent> {
-        self.state.last.as_ref()
+        self.last.as_ref()
     }
 
     /// The last manifest stands. Answers with the receipt of its copy.
     pub(super) fn stored(&mut self, custom_metadata: CustomMetadata) -> Option<CopyReceipt> {
-        let last = self.state.last.as_mut()?;
+        let last = self.last.as_mut()?;
         last.is_stored = true;
         // The request is not made again, so its bytes can go.
         last.create.payload = object_store::PutPayload::new();
