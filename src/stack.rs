@@ -16,10 +16,11 @@
 //!
 //! [`seal`](RemoteStorageBuilder::seal) makes the tier a write-once archive: `deadline ▸ seal ▸
 //! copier`, a refusal in the place of the deleter, and no request that replaces or removes an
-//! object.
+//! object. [`with_worm`](RemoteStorage::with_worm) makes sure of the store first.
 
 mod leftovers;
 mod lifecycle;
+mod worm;
 
 use std::fmt;
 use std::sync::Arc;

@@ -10,6 +10,8 @@ mod config;
 mod copier;
 mod create;
 mod deleter;
+#[cfg(all(test, feature = "aws"))]
+pub(crate) mod fake_s3;
 mod fetcher;
 #[cfg(feature = "_http")]
 mod http;
@@ -21,10 +23,11 @@ mod opaque_uploads;
 mod open_uploads;
 #[cfg(all(test, feature = "_http"))]
 #[allow(dead_code)] // A test of one store uses less of it than those of all.
-mod recorder;
+pub(crate) mod recorder;
 mod requests;
 #[cfg(any(feature = "aws", feature = "gcp"))]
 mod retention;
+mod self_test;
 #[cfg(any(feature = "aws", feature = "gcp"))]
 mod signed;
 mod source;
@@ -50,4 +53,5 @@ pub use http::HttpStoreConnector;
 pub use local::LocalClient;
 pub use object::{ObjectStoreClient, Reconnect, RetentionReader, StoreHandles, UploadLister};
 pub use requests::{StoreRequest, StoreRequests};
+pub(crate) use self_test::{refuses_second_completion, refuses_second_create};
 pub use write_once::MultipartCreate;
