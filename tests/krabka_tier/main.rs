@@ -13,4 +13,5 @@ mod object_store;
 mod program;
 mod quickstart;
 mod read;
+mod restore;
 mod rm;

@@ -16,6 +16,7 @@ use krabka_remote_storage::model::{CopyReceipt, RemoteLogSegmentId};
 use krabka_remote_storage::{CopySegment, RemoteStorage, RemoteStorageError};
 
 use self::bars::Bars;
+pub(crate) use self::bars::bytes_bar;
 use self::plan::{Plan, Planned, Strictness};
 use self::report::Event;
 pub(crate) use self::report::Summary;

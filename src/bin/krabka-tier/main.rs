@@ -1,4 +1,4 @@
-//! `krabka-tier`: copies, lists, reads and removes segments of a remote tier.
+//! `krabka-tier`: copies, lists, reads, restores and removes segments of a remote tier.
 
 #[path = "../console/mod.rs"]
 mod console;
@@ -6,15 +6,18 @@ mod copy;
 mod ends;
 mod failure;
 mod keygen;
+mod lineage;
 mod log_dir;
 mod ls;
 mod output;
 mod quickstart;
 mod read;
 mod rebuilt;
+mod restore;
 mod rm;
 mod stats;
 mod tier;
+mod view;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -33,7 +36,7 @@ Exit codes:
   0    all was done; also when whoever read the output stopped reading
   1    something failed: each failure is named on standard error, and what was done stays done
   2    the command line is wrong
-  130  interrupted; uploads that were under way have been given up
+  130  interrupted; uploads that were under way have been given up, and no restored directory is there
 
 Tiers are named by URLs: file:///DIR, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX.
 What a URL does not say comes from the environment: AWS_…, GOOGLE_…, AZURE_….";
@@ -54,6 +57,7 @@ enum Command {
     Copy(copy::CopyArgs),
     Ls(ls::LsArgs),
     Read(read::ReadArgs),
+    Restore(restore::RestoreArgs),
     Rm(rm::RmArgs),
     Keygen(keygen::KeygenArgs),
 }
@@ -100,6 +104,10 @@ async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Read(args) => {
             let (tier, stats) = Tier::open_for_reading(&args.url, patience)?;
             until_interrupted(&tier, read::run(&tier, &stats, args)).await
+        }
+        Command::Restore(args) => {
+            let tier = Tier::open(&args.url, patience, Missing::Refuse)?;
+            until_interrupted(&tier, restore::run(&tier, args)).await
         }
         Command::Rm(args) => {
             let tier = Tier::open(&args.url, patience, Missing::Refuse)?;

@@ -1,21 +1,19 @@
 //! `krabka-tier read`: records of a partition, from an offset on.
 
 mod json;
-mod lineage;
-mod view;
 mod walk;
 
 use clap::{ArgGroup, Args, ValueEnum};
 use krabka_remote_storage::index::Batch;
 use uuid::Uuid;
 
-use self::view::Isolation;
 use self::walk::{Budget, TierLog};
 use crate::console::say;
 use crate::failure::{Failure, print_note};
 use crate::output::{Audience, Output};
 use crate::stats::Stats;
 use crate::tier::{Selection, Tier, parse_id};
+use crate::view::Isolation;
 
 /// Reads whole record batches of a partition, from the batch with an offset on.
 ///

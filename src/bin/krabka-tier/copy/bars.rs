@@ -18,6 +18,17 @@ pub(super) fn spinner(text: &'static str) -> ProgressBar {
     spinner
 }
 
+/// A bar of this many bytes. Hidden, unless standard error is a terminal.
+pub(crate) fn bytes_bar(bytes: u64) -> ProgressBar {
+    let bar = ProgressBar::new(bytes);
+    if let Ok(style) = ProgressStyle::with_template(
+        "{bar:30} {bytes:>11} of {total_bytes}  {binary_bytes_per_sec:>13}  {eta} left",
+    ) {
+        bar.set_style(style);
+    }
+    bar
+}
+
 /// One bar for all copies together.
 pub(super) struct Bars {
     bar: ProgressBar,
@@ -47,13 +58,7 @@ pub(super) struct Watched<'a> {
 impl Bars {
     pub(super) fn new(copies: &[Planned]) -> Self {
         let bytes = copies.iter().map(|copy| copy.size_bytes).sum();
-        // Hidden, unless standard error is a terminal.
-        let bar = ProgressBar::new(bytes);
-        if let Ok(style) = ProgressStyle::with_template(
-            "{bar:30} {bytes:>11} of {total_bytes}  {binary_bytes_per_sec:>13}  {eta} left",
-        ) {
-            bar.set_style(style);
-        }
+        let bar = bytes_bar(bytes);
         let running = Arc::new(Mutex::new(Running::default()));
         let redraw = tokio::spawn({
             let (bar, running) = (bar.clone(), Arc::clone(&running));

@@ -107,7 +107,7 @@ impl PartitionDir {
 /// Says which file an error about bytes is about.
 pub(super) fn damaged(file: &Path, error: RemoteStorageError) -> RemoteStorageError {
     let error = io::Error::new(io::ErrorKind::InvalidData, error);
-    RemoteStorageError::io("copy", file, error)
+    RemoteStorageError::io("use", file, error)
 }
 
 /// Reads a `partition.metadata` (Kafka's `PartitionMetadataFile`): `version: 0`, `topic_id: ID`.

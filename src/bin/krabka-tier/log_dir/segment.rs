@@ -112,7 +112,7 @@ impl ClosedSegment {
                      another segment's"
                 );
                 let problem = io::Error::new(io::ErrorKind::InvalidData, problem);
-                return Err(RemoteStorageError::io("copy", index, problem));
+                return Err(RemoteStorageError::io("use", index, problem));
             }
         }
         check_snapshot(&snapshot)?;

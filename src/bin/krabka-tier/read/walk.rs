@@ -14,12 +14,12 @@ use krabka_remote_storage::model::{
 };
 use uuid::Uuid;
 
-use super::lineage::newest;
-use super::view::{Found, Isolation, Read, View};
 use crate::ends::is_damage;
 use crate::failure::{Failure, chain, print_note};
+use crate::lineage::newest;
 use crate::rebuilt::damaged;
 use crate::tier::{Tier, TierSegment};
+use crate::view::{Found, Isolation, Read, View};
 
 /// How much is read at once before the reader reads ahead.
 const PIECE_BYTES: usize = 1024 * 1024;

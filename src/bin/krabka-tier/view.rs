@@ -7,27 +7,27 @@ use krabka_remote_storage::model::{LeaderEpoch, RemoteLogSegmentMetadata, TopicI
 use krabka_remote_storage::reader::{CommittedRead, FetchedBatches};
 use krabka_remote_storage::{RemoteLogMetadataManager as _, RemoteLogReader, RemoteStorageError};
 
-use super::lineage::Lineage;
 use crate::failure::Failure;
+use crate::lineage::Lineage;
 use crate::rebuilt::Rebuilt;
 use crate::tier::{Tier, TierSegment};
 
 /// Whether the data of aborted transactions is read, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Isolation {
+pub(crate) enum Isolation {
     Uncommitted,
     Committed,
 }
 
 /// The segments that are read, and the history that they are read by.
-pub(super) struct View {
-    pub(super) rebuilt: Rebuilt,
-    pub(super) reader: RemoteLogReader,
-    pub(super) lineage: Lineage,
+pub(crate) struct View {
+    pub(crate) rebuilt: Rebuilt,
+    pub(crate) reader: RemoteLogReader,
+    pub(crate) lineage: Lineage,
 }
 
 /// What there is from an offset on.
-pub(super) enum Found {
+pub(crate) enum Found {
     Batches(Read),
     /// Nothing before this offset.
     NotBefore(i64),
@@ -35,8 +35,8 @@ pub(super) enum Found {
 }
 
 /// Batches that were read in the lineage of an epoch.
-pub(super) struct Read {
-    pub(super) epoch: LeaderEpoch,
+pub(crate) struct Read {
+    pub(crate) epoch: LeaderEpoch,
     answer: Answer,
 }
 
@@ -46,10 +46,10 @@ enum Answer {
 }
 
 /// Which batches of a read are not left out: all, or those that begin at these positions.
-pub(super) struct Visible(Option<HashSet<usize>>);
+pub(crate) struct Visible(Option<HashSet<usize>>);
 
 impl View {
-    pub(super) async fn of(
+    pub(crate) async fn of(
         tier: &Tier,
         partition: &TopicIdPartition,
         segments: &[TierSegment],
@@ -57,7 +57,7 @@ impl View {
         let listed = segments.iter().map(|segment| segment.listed.clone());
         let rebuilt = Rebuilt::of(&tier.storage, partition, listed.collect()).await?;
         let reader = RemoteLogReader::new(tier.storage.clone(), rebuilt.metadata.clone());
-        let lineage = Lineage::of(&reader, partition, &rebuilt.segments).await?;
+        let lineage = Lineage::of(&tier.storage, &rebuilt.segments).await?;
         Ok(Self {
             rebuilt,
             reader,
@@ -66,7 +66,7 @@ impl View {
     }
 
     /// Reads from an offset on.
-    pub(super) async fn find(
+    pub(crate) async fn find(
         &self,
         offset: i64,
         max_bytes: usize,
@@ -103,7 +103,7 @@ impl View {
     }
 
     /// The first offset after this one that a segment answers for.
-    fn next_start(&self, offset: i64) -> Result<Option<i64>, RemoteStorageError> {
+    pub(crate) fn next_start(&self, offset: i64) -> Result<Option<i64>, RemoteStorageError> {
         let segments = self.rebuilt.segments.iter();
         let starts = segments.flat_map(|segment| segment.segment_leader_epochs().values());
         let mut starts: Vec<i64> = starts.copied().filter(|start| *start > offset).collect();
@@ -117,7 +117,7 @@ impl View {
     }
 
     /// The segment that answers for an offset.
-    pub(super) fn segment_at(
+    pub(crate) fn segment_at(
         &self,
         offset: i64,
     ) -> Result<Option<RemoteLogSegmentMetadata>, RemoteStorageError> {
@@ -138,7 +138,7 @@ impl View {
 }
 
 impl Read {
-    pub(super) fn batches(&self) -> &FetchedBatches {
+    pub(crate) fn batches(&self) -> &FetchedBatches {
         match &self.answer {
             Answer::Uncommitted(batches) => batches,
             Answer::Committed(read) => &read.batches,
@@ -146,14 +146,14 @@ impl Read {
     }
 
     /// From where on nothing tells which records are committed.
-    pub(super) fn undecided_from(&self) -> Option<i64> {
+    pub(crate) fn undecided_from(&self) -> Option<i64> {
         match &self.answer {
             Answer::Uncommitted(_) => None,
             Answer::Committed(read) => read.undecided_from,
         }
     }
 
-    pub(super) fn visible(&self) -> Result<Visible, RemoteStorageError> {
+    pub(crate) fn visible(&self) -> Result<Visible, RemoteStorageError> {
         let Answer::Committed(read) = &self.answer else {
             return Ok(Visible(None));
         };
@@ -163,7 +163,7 @@ impl Read {
 }
 
 impl Visible {
-    pub(super) fn holds(&self, batch: &Batch<'_>) -> bool {
+    pub(crate) fn holds(&self, batch: &Batch<'_>) -> bool {
         let positions = self.0.as_ref();
         positions.is_none_or(|positions| positions.contains(&batch.position()))
     }

@@ -3,55 +3,64 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use krabka_remote_storage::model::{LeaderEpoch, RemoteLogSegmentMetadata, TopicIdPartition};
-use krabka_remote_storage::{RemoteLogReader, RemoteStorageError};
+use krabka_remote_storage::index::LeaderEpochCheckpoint;
+use krabka_remote_storage::model::{IndexType, LeaderEpoch, RemoteLogSegmentMetadata};
+use krabka_remote_storage::{FetchIndex, RemoteStorage, RemoteStorageError};
 
 use crate::ends::is_damage;
 
 /// A history of a log: each leader epoch with its first offset.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Lineage {
+pub(crate) struct Lineage {
     epochs: BTreeMap<LeaderEpoch, i64>,
 }
 
 impl Lineage {
     /// The history that the partition's newest segment tells, and below it, where the log's start
     /// was moved up, that of the segments that are still there.
-    pub(super) async fn of(
-        reader: &RemoteLogReader,
-        partition: &TopicIdPartition,
+    pub(crate) async fn of(
+        storage: &RemoteStorage,
         segments: &[RemoteLogSegmentMetadata],
     ) -> Result<Self, RemoteStorageError> {
-        let told = match reader.leader_epochs(partition).await {
-            Err(error) if is_damage(&error) => BTreeMap::new(),
-            told => told?,
-        };
-        Ok(Self::from(told).extended_by(segments))
-    }
-
-    fn extended_by(mut self, segments: &[RemoteLogSegmentMetadata]) -> Self {
         let mut newest_first: Vec<_> = segments.iter().collect();
         newest_first.sort_by_key(|segment| Reverse(age(segment)));
-        for segment in newest_first {
-            for (&epoch, &start) in segment.segment_leader_epochs().iter().rev() {
-                let is_older = self
-                    .epochs
-                    .first_key_value()
-                    .is_none_or(|(&first, &first_start)| epoch <= first && start < first_start);
-                if is_older {
-                    self.epochs.insert(epoch, start);
+        let mut lineage = Self::default();
+        for segment in &newest_first {
+            match told_by(storage, segment).await {
+                Ok(told) if !told.is_empty() => {
+                    lineage.extend_below(&told);
+                    break;
                 }
+                Err(error) if !is_damage(&error) => return Err(error),
+                // Its own epochs are known from its batches.
+                _ => lineage.extend_below(segment.segment_leader_epochs()),
             }
         }
-        self
+        for segment in newest_first {
+            lineage.extend_below(segment.segment_leader_epochs());
+        }
+        Ok(lineage)
     }
 
-    pub(super) fn epochs(&self) -> &BTreeMap<LeaderEpoch, i64> {
+    /// Takes in what another history tells of offsets below this one's first.
+    fn extend_below(&mut self, older: &BTreeMap<LeaderEpoch, i64>) {
+        for (&epoch, &start) in older.iter().rev() {
+            let is_older = self
+                .epochs
+                .first_key_value()
+                .is_none_or(|(&first, &first_start)| epoch <= first && start < first_start);
+            if is_older {
+                self.epochs.insert(epoch, start);
+            }
+        }
+    }
+
+    pub(crate) fn epochs(&self) -> &BTreeMap<LeaderEpoch, i64> {
         &self.epochs
     }
 
     /// The epoch that an offset was written in; `None` before the first.
-    pub(super) fn epoch_of(&self, offset: i64) -> Option<LeaderEpoch> {
+    pub(crate) fn epoch_of(&self, offset: i64) -> Option<LeaderEpoch> {
         let begun = self
             .epochs
             .iter()
@@ -61,7 +70,7 @@ impl Lineage {
 
     /// Where a segment that holds offsets of `epoch` leaves this history: exclusive, and the highest
     /// offset when it does not. Behind it are records that a later leader did not take over.
-    pub(super) fn reach(&self, segment: &RemoteLogSegmentMetadata, epoch: LeaderEpoch) -> i64 {
+    pub(crate) fn reach(&self, segment: &RemoteLogSegmentMetadata, epoch: LeaderEpoch) -> i64 {
         let later = self.epochs.iter().filter(|(later, _)| **later > epoch);
         for (later, start) in later {
             if segment.segment_leader_epochs().get(later) != Some(start) {
@@ -72,8 +81,18 @@ impl Lineage {
     }
 }
 
+/// The history up to the end of a segment, as its checkpoint tells it.
+async fn told_by(
+    storage: &RemoteStorage,
+    segment: &RemoteLogSegmentMetadata,
+) -> Result<BTreeMap<LeaderEpoch, i64>, RemoteStorageError> {
+    let fetch = FetchIndex::new(segment.clone(), IndexType::LeaderEpoch);
+    let bytes = storage.fetch_index(fetch).await?;
+    LeaderEpochCheckpoint::parse(&bytes)?.lineage()
+}
+
 /// The segment with the end of the log.
-pub(super) fn newest(segments: &[RemoteLogSegmentMetadata]) -> Option<&RemoteLogSegmentMetadata> {
+pub(crate) fn newest(segments: &[RemoteLogSegmentMetadata]) -> Option<&RemoteLogSegmentMetadata> {
     segments.iter().max_by_key(|segment| age(segment))
 }
 
@@ -83,16 +102,10 @@ fn age(segment: &RemoteLogSegmentMetadata) -> (Option<LeaderEpoch>, i64) {
     (newest.map(|(epoch, _)| *epoch), segment.end_offset())
 }
 
-impl From<BTreeMap<LeaderEpoch, i64>> for Lineage {
-    fn from(epochs: BTreeMap<LeaderEpoch, i64>) -> Self {
-        Self { epochs }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use krabka_remote_storage::model::{
-        RemoteLogSegmentDetails, RemoteLogSegmentId, RemoteLogSegmentState,
+        RemoteLogSegmentDetails, RemoteLogSegmentId, RemoteLogSegmentState, TopicIdPartition,
     };
     use uuid::Uuid;
 
@@ -115,23 +128,31 @@ mod tests {
     }
 
     #[test]
-    fn segments_below_a_start_that_was_moved_up_are_of_the_history_again() {
-        let told = Lineage::from(epochs(&[(2, 432), (3, 500)]));
-        let of_tier = [
-            segment(&[(0, 0)], 99),
-            segment(&[(0, 100), (2, 150)], 449),
+    fn what_is_below_a_start_that_was_moved_up_is_of_the_history_again() {
+        let newest_first = [
+            vec![(2, 450), (3, 500)],
             // Of a leader whose records were given up.
-            segment(&[(1, 140)], 160),
-            segment(&[(2, 450), (3, 500)], 600),
+            vec![(1, 140)],
+            vec![(0, 100), (2, 150)],
+            vec![(0, 0)],
         ];
-        let expected = Lineage::from(epochs(&[(0, 0), (2, 150), (3, 500)]));
-        assert_eq!(told.extended_by(&of_tier), expected);
-        assert_eq!(Lineage::default().extended_by(&of_tier), expected);
+        for told in [vec![], vec![(2, 432), (3, 500)]] {
+            let mut lineage = Lineage {
+                epochs: epochs(&told),
+            };
+            // By age: the one of epoch 1 comes behind those of later epochs.
+            for older in [0, 2, 1, 3] {
+                lineage.extend_below(&epochs(&newest_first[older]));
+            }
+            assert_eq!(lineage.epochs, epochs(&[(0, 0), (2, 150), (3, 500)]));
+        }
     }
 
     #[test]
     fn an_offset_belongs_to_the_last_epoch_that_began_at_or_below_it() {
-        let lineage = Lineage::from(epochs(&[(0, 5), (2, 50)]));
+        let lineage = Lineage {
+            epochs: epochs(&[(0, 5), (2, 50)]),
+        };
         for (offset, epoch) in [(4, None), (5, Some(0)), (49, Some(0)), (50, Some(2))] {
             assert_eq!(lineage.epoch_of(offset), epoch.map(LeaderEpoch));
         }
@@ -139,7 +160,9 @@ mod tests {
 
     #[test]
     fn a_segment_reaches_to_where_a_later_leader_began_without_it() {
-        let lineage = Lineage::from(epochs(&[(0, 0), (1, 50), (3, 90)]));
+        let lineage = Lineage {
+            epochs: epochs(&[(0, 0), (1, 50), (3, 90)]),
+        };
         let reach = |of, end| lineage.reach(&segment(of, end), LeaderEpoch(0));
         assert_eq!(reach(&[(0, 0), (1, 50), (3, 90)], 99), i64::MAX);
         assert_eq!(reach(&[(0, 0), (1, 50)], 80), 90);

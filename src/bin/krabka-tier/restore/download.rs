@@ -1,0 +1,284 @@
+//! Writes the planned files under a name that is not yet the directory's, and gives it its name last.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use indicatif::ProgressBar;
+use krabka_remote_storage::index::{LeaderEpochCheckpoint, corrupt_log};
+use krabka_remote_storage::layout::LEADER_EPOCH_CHECKPOINT_FILE;
+use krabka_remote_storage::model::TopicIdPartition;
+use krabka_remote_storage::ops::{ByteRange, Get, StoreTarget};
+use krabka_remote_storage::rebuild::ListedObject;
+use tokio::task::spawn_blocking;
+use uuid::Uuid;
+
+use super::chain::{Chain, Link};
+use super::failed;
+use super::files::{Plan, PlannedFile, Source, name};
+use crate::copy::bytes_bar;
+use crate::failure::Failure;
+use crate::log_dir::{ClosedLog, ClosedSegment, Gaps, PartitionDir};
+use crate::tier::{Tier, TierSegment};
+
+/// How much of an object is fetched at once.
+const STEP_BYTES: u64 = 8 << 20;
+
+/// Files that are written at once: with [`STEP_BYTES`] this bounds the memory.
+const CONCURRENT_FILES: usize = 4;
+
+/// File systems take no longer names.
+const MAX_NAME_BYTES: usize = 255;
+
+/// The directory that is to be, which is not there or empty.
+pub(super) struct Target {
+    dir: PathBuf,
+    parent: PathBuf,
+    /// The name that the files are written under. A broker that finds such a directory, as a killed
+    /// process leaves it, takes it for one that it was about to delete.
+    staging: PathBuf,
+}
+
+/// What was written.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Written {
+    pub(super) files: usize,
+    pub(super) bytes: u64,
+}
+
+impl Target {
+    /// Looks at the directory, and writes nothing.
+    pub(super) fn check(dir: &Path) -> Result<Self, Failure> {
+        match fs::read_dir(dir) {
+            Ok(mut entries) => {
+                if entries.next().is_some() {
+                    return Err(Failure::Refused(format!(
+                        "{} is not empty: name a new or an empty directory for the partition",
+                        dir.display()
+                    )));
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(failed("read", dir, error)),
+        }
+        // The real name: `.` has none of its own.
+        let absolute = dir
+            .canonicalize()
+            .or_else(|_| std::path::absolute(dir))
+            .map_err(|error| failed("find", dir, error))?;
+        let (Some(parent), Some(name)) = (absolute.parent(), absolute.file_name()) else {
+            return Err(Failure::Refused(format!(
+                "{} cannot be a partition's directory",
+                dir.display()
+            )));
+        };
+        let suffix = format!(".{}-delete", Uuid::new_v4().simple());
+        let name = name.to_string_lossy();
+        let mut length = name.len().min(MAX_NAME_BYTES - suffix.len());
+        while !name.is_char_boundary(length) {
+            length -= 1;
+        }
+        Ok(Self {
+            staging: parent.join(format!("{}{suffix}", &name[..length])),
+            parent: parent.to_owned(),
+            dir: absolute.clone(),
+        })
+    }
+
+    /// Writes all files, checks them, makes them durable, and names the directory.
+    pub(super) async fn fill(
+        self,
+        tier: &Tier,
+        partition: &TopicIdPartition,
+        chain: &Chain,
+        plan: &Plan,
+    ) -> Result<Written, Failure> {
+        fs::create_dir_all(&self.parent).map_err(|error| failed("create", &self.parent, error))?;
+        let staged = Staged::create(&self.staging)?;
+        let bar = bytes_bar(plan.files.iter().map(PlannedFile::size).sum());
+        let written = stream::iter(&plan.files)
+            .map(|file| write_file(tier, &self.staging, file, &bar))
+            .buffer_unordered(CONCURRENT_FILES)
+            .try_fold(0, |bytes, of_file| async move { Ok(bytes + of_file) })
+            .await;
+        bar.finish_and_clear();
+        let bytes = written?;
+        let dir = PartitionDir {
+            path: self.staging.clone(),
+            topic_id_partition: partition.clone(),
+        };
+        check(dir, chain).await?;
+        let sync = |path: &Path| {
+            let synced = File::open(path).and_then(|dir| dir.sync_all());
+            synced.map_err(|error| failed("sync", path, error))
+        };
+        sync(&self.staging)?;
+        staged.publish(&self.dir)?;
+        sync(&self.parent)?;
+        Ok(Written {
+            files: plan.files.len(),
+            bytes,
+        })
+    }
+}
+
+/// A directory that is removed again, unless it gets its name.
+struct Staged<'a> {
+    path: &'a Path,
+    is_published: bool,
+}
+
+impl<'a> Staged<'a> {
+    fn create(path: &'a Path) -> Result<Self, Failure> {
+        fs::create_dir(path).map_err(|error| failed("create", path, error))?;
+        Ok(Self {
+            path,
+            is_published: false,
+        })
+    }
+
+    /// An empty directory of this name is replaced; one that has been filled meanwhile is not.
+    fn publish(mut self, dir: &Path) -> Result<(), Failure> {
+        fs::rename(self.path, dir).map_err(|error| failed("create", dir, error))?;
+        self.is_published = true;
+        Ok(())
+    }
+}
+
+impl Drop for Staged<'_> {
+    fn drop(&mut self) {
+        if !self.is_published {
+            // There is no one to tell: the failure that led here is what counts.
+            let _ = fs::remove_dir_all(self.path);
+        }
+    }
+}
+
+impl PlannedFile {
+    fn size(&self) -> u64 {
+        match &self.bytes {
+            Source::Object { size, .. } => *size,
+            Source::Text(text) => text.len() as u64,
+        }
+    }
+}
+
+/// Writes one file and makes it durable.
+async fn write_file(
+    tier: &Tier,
+    dir: &Path,
+    planned: &PlannedFile,
+    bar: &ProgressBar,
+) -> Result<u64, Failure> {
+    let path = dir.join(&planned.name);
+    // Here and not in a task: when this future is dropped nothing makes a file any more.
+    let file = File::create_new(&path).map_err(|error| failed("create", &path, error))?;
+    let file = Arc::new(file);
+    match &planned.bytes {
+        Source::Text(text) => write_at(&file, &path, text.clone().into_bytes(), 0).await?,
+        Source::Object {
+            segment,
+            object,
+            size,
+        } => {
+            let mut position = 0;
+            while position < *size {
+                let end = (position + STEP_BYTES).min(*size);
+                let bytes = fetch(tier, segment, object, position..end)
+                    .await
+                    .map_err(|error| {
+                        let suffix = &object.suffix;
+                        Failure::during(
+                            format!("cannot read the `{suffix}` of {}", name(segment)),
+                            error,
+                        )
+                    })?;
+                write_at(&file, &path, bytes, position).await?;
+                bar.inc(end - position);
+                position = end;
+            }
+        }
+    }
+    let synced = blocking(move || file.sync_all()).await;
+    synced.map_err(|error| failed("sync", &path, error))?;
+    Ok(planned.size())
+}
+
+/// A range of an object that is as long as the listing said.
+async fn fetch(
+    tier: &Tier,
+    segment: &TierSegment,
+    object: &ListedObject,
+    range: std::ops::Range<u64>,
+) -> Result<bytes::Bytes, krabka_remote_storage::RemoteStorageError> {
+    let wanted = range.end - range.start;
+    let request = Get {
+        target: StoreTarget::of_segment(object.key.clone(), segment.handle.clone()),
+        range: ByteRange::Bounded(range),
+    };
+    let fetched = tier.storage.store().send(request).await?;
+    let has_changed = fetched.object_size.is_some_and(|size| size != object.size);
+    if has_changed || fetched.bytes.len() as u64 != wanted {
+        return Err(corrupt_log(format_args!(
+            "{} has no longer the {} bytes that it was listed with",
+            object.key, object.size
+        )));
+    }
+    Ok(fetched.bytes)
+}
+
+async fn write_at(
+    file: &Arc<File>,
+    path: &Path,
+    bytes: impl AsRef<[u8]> + Send + 'static,
+    position: u64,
+) -> Result<(), Failure> {
+    let file = Arc::clone(file);
+    let written = blocking(move || file.write_all_at(bytes.as_ref(), position)).await;
+    written.map_err(|error| failed("write", path, error))
+}
+
+async fn blocking(work: impl FnOnce() -> io::Result<()> + Send + 'static) -> io::Result<()> {
+    spawn_blocking(work).await.map_err(io::Error::other)?
+}
+
+/// Opens every segment that is there with all its files, as a copy would: the headers of all batches,
+/// the indexes, the producer snapshot.
+async fn check(dir: PartitionDir, chain: &Chain) -> Result<(), Failure> {
+    let checkpoint = dir.path.join(LEADER_EPOCH_CHECKPOINT_FILE);
+    let text = fs::read(&checkpoint).map_err(|error| failed("read", &checkpoint, error))?;
+    let checkpoint = Arc::new(LeaderEpochCheckpoint::parse(&text)?);
+    for link in chain.links.iter().filter(|link| link.is_complete()) {
+        let (dir, checkpoint) = (dir.clone(), Arc::clone(&checkpoint));
+        let log = ClosedLog {
+            base_offset: link.base_offset(),
+            next_base_offset: link.next_offset(),
+            size_bytes: link.segment.log_size().unwrap_or_default(),
+        };
+        let opened = spawn_blocking(move || {
+            // What is not there has been allowed.
+            ClosedSegment::open(&dir, log, &checkpoint, Gaps::Allowed).map(|_| ())
+        });
+        let opened = opened
+            .await
+            .map_err(|error| Failure::Refused(error.to_string()))?;
+        opened.map_err(|error| {
+            Failure::during(format!("{} is damaged", name(&link.segment)), error)
+        })?;
+    }
+    Ok(())
+}
+
+impl Link {
+    /// Whether all files of the segment are restored.
+    fn is_complete(&self) -> bool {
+        use krabka_remote_storage::model::IndexType::{Offset, ProducerSnapshot, Timestamp};
+        let has = |index: krabka_remote_storage::model::IndexType| {
+            self.segment.listed.object(index.suffix()).is_some()
+        };
+        !self.is_cut && has(Offset) && has(Timestamp) && has(ProducerSnapshot)
+    }
+}
