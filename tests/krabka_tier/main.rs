@@ -6,6 +6,7 @@ mod bad_input;
 mod consumer;
 mod copy;
 mod damaged;
+mod kafka;
 mod keygen;
 mod ls;
 #[cfg(all(feature = "aws", feature = "gcp", feature = "azure"))]
