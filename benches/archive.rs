@@ -1,5 +1,7 @@
 //! What the write-once archive costs beside the cryptography that it cannot do without.
 //!
+//! - `copy`: a sealed copy into a local tier beside SHA-256 of the same bytes (bar: at most 1.45
+//!   times), of a log that goes in one request and of one that goes in parts.
 //! - `seal`: a manifest of six objects, sealed, beside one bare Ed25519 signature and its strict
 //!   verification (bar: at most 1.3 times).
 //! - `chain`: shallow verification, per manifest, beside one bare strict verification (at most 1.5
@@ -15,15 +17,19 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use criterion::{Criterion, criterion_group, criterion_main};
 use ed25519_dalek::{Signature, Signer as _, SigningKey};
 use krabka_remote_storage::archive::{ManifestPublicKey, ManifestSigner};
+use krabka_remote_storage::backends::MultipartCreate;
+use krabka_remote_storage::layers::SealRules;
 use krabka_remote_storage::layout::{KeyPrefix, segment_key};
 use krabka_remote_storage::{
-    ChainStamp, EpochId, LeaderEpoch, MANIFEST_SUFFIX, ObjectEntry, RemoteLogSegmentDetails,
-    RemoteLogSegmentId, RemoteLogSegmentMetadata, RemoteLogSegmentState, Sha256Digest,
-    TopicIdPartition, TrustedManifestKeys, VerifyDepth, VerifyRequest, WormArchiver,
-    WormChainRecord, WormError, manifest_head, manifest_signing_bytes, verify_archive,
+    ChainStamp, CopySegment, EpochId, LeaderEpoch, LogSegmentData, MANIFEST_SUFFIX, ObjectEntry,
+    ObjectStoreConfig, RemoteLogSegmentDetails, RemoteLogSegmentId, RemoteLogSegmentMetadata,
+    RemoteLogSegmentState, RemoteStorage, Sha256Digest, TopicIdPartition, TrustedManifestKeys,
+    VerifyDepth, VerifyRequest, WormArchiver, WormChainRecord, WormError, manifest_head,
+    manifest_signing_bytes, verify_archive,
 };
 use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
@@ -103,6 +109,12 @@ fn key(metadata: &RemoteLogSegmentMetadata, suffix: &str) -> Path {
     segment_key(&prefix, metadata, suffix).expect("a key")
 }
 
+/// Where a local tier has an object.
+fn file(metadata: &RemoteLogSegmentMetadata, suffix: &str) -> String {
+    let key = segment_key(&KeyPrefix::default(), metadata, suffix);
+    key.expect("a key").to_string()
+}
+
 fn entry(key: &Path, suffix: &str, body: &[u8]) -> ObjectEntry {
     ObjectEntry {
         suffix: suffix.to_owned(),
@@ -153,6 +165,73 @@ fn verify(runtime: &Runtime, store: &Arc<dyn ObjectStore>, depth: VerifyDepth, m
         .block_on(verify_archive(store, &request, &trusted))
         .expect("a report");
     assert!(report.ok() && report.manifests() == manifests);
+}
+
+/// The local files of a segment with this log.
+fn local_files(dir: &std::path::Path, log: &[u8]) -> Arc<LogSegmentData> {
+    let write = |name: &str, bytes: &[u8]| {
+        let path = dir.join(name);
+        std::fs::write(&path, bytes).expect("a file");
+        path
+    };
+    Arc::new(LogSegmentData {
+        log_segment: write("0.log", log),
+        offset_index: write("0.index", &[0; 8]),
+        time_index: write("0.timeindex", &[0; 12]),
+        transaction_index: None,
+        producer_snapshot_index: Some(write("0.snapshot", &[0; 8])),
+        leader_epoch_index: Bytes::from_static(b"0\n1\n0 0\n"),
+    })
+}
+
+fn copy(c: &mut Criterion) {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    for (name, log_len) in [
+        ("copy, one request", 64 << 20),
+        ("copy, in parts", 192 << 20),
+    ] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let root = dir.path().join("tier");
+        let log: Vec<u8> = (0..log_len)
+            .map(|at: usize| u8::try_from(at % 251).expect("a byte"))
+            .collect();
+        let files = local_files(dir.path(), &log);
+        let backend = ObjectStoreConfig::Local { root: root.clone() }.open();
+        let config = SealRules {
+            custom_metadata_limit: 1024,
+            require_version_ids: false,
+        };
+        let archiver = WormArchiver::new(Some(Arc::new(Key::new())));
+        let storage = RemoteStorage::on(backend.expect("a local tier"))
+            .seal(archiver, config, MultipartCreate::Conditional)
+            .build();
+        let (mut number, mut stamp) = (0, genesis());
+        let mut group = c.benchmark_group(name);
+        group.sample_size(10);
+        compare(
+            group,
+            ("SHA-256 alone", &mut |calls| {
+                for _ in 0..calls {
+                    black_box(Sha256::digest(black_box(&log)));
+                }
+            }),
+            ("sealed copy", &mut |calls| {
+                for _ in 0..calls {
+                    let metadata = metadata(number, stamp);
+                    number += 1;
+                    let stored = root.join(file(&metadata, ".log"));
+                    let copy = CopySegment::new(metadata, Arc::clone(&files));
+                    let receipt = runtime.block_on(storage.copy(copy)).expect("a copy");
+                    let record = receipt.custom_metadata.expect("a receipt");
+                    let record = WormChainRecord::from_custom_metadata(&record);
+                    stamp = record.expect("a record").next_stamp().expect("a place");
+                    // The disk would fill up.
+                    std::thread::spawn(move || std::fs::remove_file(stored));
+                }
+            }),
+            1.45,
+        );
+    }
 }
 
 fn seal(c: &mut Criterion) {
@@ -283,5 +362,5 @@ fn grow(c: &mut Criterion) {
     );
 }
 
-criterion_group!(benches, seal, chain, deep, grow);
+criterion_group!(benches, copy, seal, chain, deep, grow);
 criterion_main!(benches);

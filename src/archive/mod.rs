@@ -58,5 +58,5 @@ pub use verify::{
     Finding, Grade, GradeRules, ObjectProtectionReport, OffsetGap, OffsetOverlap, OrphanClass,
     OrphanObject, PartitionVerifyReport, UnattestedManifest, UnreadableObject, Verdict,
     VerifyBreak, VerifyBreakKind, VerifyDepth, VerifyRequest, WORM_PROBE_BODY, WORM_PROBE_NAME,
-    authenticate_archive, verify_archive,
+    authenticate_archive, recover_chain_stamp, verify_archive,
 };

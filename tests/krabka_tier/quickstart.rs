@@ -14,9 +14,22 @@ fn a_quickstart_shows_that_every_byte_comes_back() {
         "leader epochs 0 1 2 3",
         "19 aborted transactions",
         "in 74 objects compared: every byte is the one that Kafka wrote",
+        "14 segments, and a signed manifest for each",
+        "OK: 14 manifests in 2 chains, 74 objects hashed",
     ] {
         assert!(text.contains(says), "{says:?} in {text}");
     }
+}
+
+#[test]
+fn a_quickstart_shows_where_one_changed_byte_is() {
+    let text = run(&["quickstart"]).ok().text();
+    let changed = text.lines().find(|line| line.contains("Changed: byte"));
+    let (_, log) = changed.unwrap().rsplit_once(' ').unwrap();
+    let manifest = log.replace(".log", ".manifest");
+    let found = format!("TAMPER DETECTED at {manifest} (seq 0): ");
+    let found = text.lines().find(|line| line.contains(&found));
+    assert!(found.unwrap().contains(log), "{text}");
 }
 
 #[test]

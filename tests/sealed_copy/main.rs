@@ -8,3 +8,4 @@ mod copies;
 mod crashes;
 mod large;
 mod leader;
+mod tip;

@@ -8,6 +8,7 @@ mod archive;
 mod auditor;
 #[cfg(feature = "aws")]
 mod bucket;
+mod copied;
 mod output;
 mod pins;
 #[path = "../krabka_tier/program.rs"]

@@ -37,6 +37,7 @@ mod read;
 mod report;
 mod request;
 mod tally;
+mod tip;
 mod walk;
 
 use std::collections::BTreeMap;
@@ -56,6 +57,7 @@ pub use report::{
     OrphanObject, PartitionVerifyReport, UnattestedManifest, UnreadableObject,
 };
 pub use request::{ExpectedPosition, VerifyDepth, VerifyRequest};
+pub use tip::recover_chain_stamp;
 
 use directory::{absent, verify_directory};
 use discover::{Found, is_archive_name, parse_directory};

@@ -3,6 +3,7 @@
 mod bars;
 mod plan;
 mod report;
+mod sealed;
 #[cfg(test)]
 mod tests;
 
@@ -11,15 +12,19 @@ use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
+use futures::stream::LocalBoxStream;
 use futures::{StreamExt as _, future, stream};
 use krabka_remote_storage::model::{CopyReceipt, RemoteLogSegmentId};
-use krabka_remote_storage::{CopySegment, RemoteStorage, RemoteStorageError};
+use krabka_remote_storage::{
+    ChainStamp, CopySegment, ErrorKind, RemoteStorage, RemoteStorageError,
+};
 
 use self::bars::Bars;
 pub(crate) use self::bars::bytes_bar;
 use self::plan::{Plan, Planned, Strictness};
 use self::report::Event;
 pub(crate) use self::report::Summary;
+pub(crate) use self::sealed::{Chains, SealArgs, SealKeys};
 use crate::failure::{Failure, chain, print_error};
 use crate::log_dir::Gaps;
 use crate::output::{Audience, Output, count};
@@ -32,6 +37,9 @@ use crate::tier::Tier;
 /// stays where it is. A segment that is complete in the tier with the same size is skipped; one that
 /// is not complete there is copied anew. Everything is checked before the first byte is sent; of a
 /// partition with a damaged segment nothing is copied.
+///
+/// With --worm-key the tier is a write-once archive, and what is copied is sealed in it:
+/// `krabka-worm-verify` tells whether it is still what was sealed.
 #[derive(Args, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub(crate) struct CopyArgs {
@@ -62,6 +70,9 @@ pub(crate) struct CopyArgs {
     /// with those that had not begun.
     #[arg(long)]
     keep_going: bool,
+
+    #[command(flatten)]
+    pub(crate) seal: SealArgs,
 
     /// Writes one JSON object a line; the README has their fields.
     #[arg(long)]
@@ -109,10 +120,7 @@ pub(crate) async fn run(tier: &Tier, args: CopyArgs) -> Result<(), Failure> {
 
     let bars = Bars::new(&copies);
     let stop = Cell::new(false);
-    let mut running = stream::iter(copies)
-        .take_while(|_| future::ready(!stop.get()))
-        .map(|planned| copy_one(&tier.storage, planned, &bars))
-        .buffer_unordered(args.parallel.into());
+    let mut running = copies_of(tier, copies, &bars, &stop, args.parallel.into());
     while let Some((planned, result)) = running.next().await {
         match result {
             Ok((id, receipt)) => {
@@ -186,9 +194,8 @@ pub(crate) async fn quietly(tier: &Tier, log_dir: PathBuf) -> Result<Summary, Fa
         ..Summary::default()
     };
     let bars = Bars::new(&plan.copies);
-    let mut running = stream::iter(plan.copies)
-        .map(|planned| copy_one(&tier.storage, planned, &bars))
-        .buffer_unordered(4);
+    let stop = Cell::new(false);
+    let mut running = copies_of(tier, plan.copies, &bars, &stop, 4);
     while let Some((planned, result)) = running.next().await {
         let (_, receipt) =
             result.map_err(|error| Failure::during(format!("cannot copy {planned}"), error))?;
@@ -205,26 +212,88 @@ fn tell(written: Result<(), Failure>) -> Result<(), Failure> {
     }
 }
 
+/// Makes the copies, so many at once, until it is told to stop. In an archive those of one
+/// partition follow each other, each at the place after the one before.
+fn copies_of<'a>(
+    tier: &'a Tier,
+    copies: Vec<Planned>,
+    bars: &'a Bars,
+    stop: &'a Cell<bool>,
+    at_once: usize,
+) -> LocalBoxStream<'a, (Planned, Copied)> {
+    let Some(chains) = &tier.chains else {
+        return stream::iter(copies)
+            .take_while(|_| future::ready(!stop.get()))
+            .map(|planned| copy_one(&tier.storage, planned, None, bars))
+            .buffer_unordered(at_once)
+            .boxed_local();
+    };
+    let mut partitions: Vec<Vec<Planned>> = Vec::new();
+    for planned in copies {
+        match partitions.last_mut() {
+            Some(last) if last[0].partition == planned.partition => last.push(planned),
+            _ => partitions.push(vec![planned]),
+        }
+    }
+    stream::iter(partitions)
+        .map(move |copies| {
+            let begin = (copies.into_iter(), None);
+            let chain = stream::unfold(begin, move |(mut copies, place)| async move {
+                let planned = copies.next().filter(|_| !stop.get())?;
+                let place = match place {
+                    Some(place) => Ok(place),
+                    // At the beginning, and after a copy that failed.
+                    None => chains.next(tier, &planned.partition).await,
+                };
+                let (planned, copied) = match place {
+                    Ok(place) => copy_one(&tier.storage, planned, Some(place), bars).await,
+                    Err(error) => (planned, Err(error)),
+                };
+                let next = copied.as_ref().ok().and_then(|(_, receipt)| sealed::after(receipt));
+                Some(((planned, copied), (copies, next)))
+            });
+            chain.boxed_local()
+        })
+        .flatten_unordered(at_once)
+        .boxed_local()
+}
+
 type Copied = Result<(RemoteLogSegmentId, CopyReceipt), RemoteStorageError>;
 
-async fn copy_one(storage: &RemoteStorage, planned: Planned, bars: &Bars) -> (Planned, Copied) {
+async fn copy_one(
+    storage: &RemoteStorage,
+    planned: Planned,
+    place: Option<ChainStamp>,
+    bars: &Bars,
+) -> (Planned, Copied) {
     let id = RemoteLogSegmentId::generate_new(planned.partition.clone());
     let result = async {
-        let copy = request(&planned, id.clone())?;
+        let copy = request(&planned, id.clone(), place)?;
         let _watched = bars.watch(&copy.progress);
-        storage.copy(copy).await
+        match storage.copy(copy.clone()).await {
+            // The same request again finds out whether the segment is sealed.
+            Err(error) if error.kind() == ErrorKind::OutcomeUnknown => storage.copy(copy).await,
+            result => result,
+        }
     };
     let result = result.await.map(|receipt| (id, receipt));
     (planned, result)
 }
 
 /// The request to copy a segment under this id.
-fn request(planned: &Planned, id: RemoteLogSegmentId) -> Result<CopySegment, RemoteStorageError> {
+fn request(
+    planned: &Planned,
+    id: RemoteLogSegmentId,
+    place: Option<ChainStamp>,
+) -> Result<CopySegment, RemoteStorageError> {
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |since| {
             i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
         });
-    let metadata = planned.segment.metadata(id, now)?;
+    let mut metadata = planned.segment.metadata(id, now)?;
+    if let Some(place) = place {
+        metadata = sealed::at(metadata, place);
+    }
     Ok(CopySegment::new(metadata, planned.segment.data.clone()))
 }

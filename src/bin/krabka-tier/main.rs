@@ -94,7 +94,10 @@ async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Keygen(args) => keygen::run(&args),
         Command::Quickstart(args) => quickstart::run(args, patience).await,
         Command::Copy(args) => {
-            let tier = Tier::open(&args.to, patience, Missing::Create)?;
+            let tier = match args.seal.keys()? {
+                Some(keys) => Tier::open_archive(&args.to, patience, keys).await?,
+                None => Tier::open(&args.to, patience, Missing::Create)?,
+            };
             until_interrupted(&tier, copy::run(&tier, args)).await
         }
         Command::Ls(args) => {

@@ -2,6 +2,7 @@
 
 mod compare;
 mod data;
+mod sealed;
 
 use std::env;
 use std::fs;
@@ -22,7 +23,7 @@ use crate::tier::{Missing, Patience, Tier};
 use crate::until_interrupted;
 
 /// Copies partitions that a real Apache Kafka wrote into a local tier, reads them back, and compares
-/// every byte.
+/// every byte. Then seals them in an archive, changes one byte, and shows how that is found.
 ///
 /// Needs nothing but this program: the partitions are inside it.
 #[derive(Args, Debug)]
@@ -45,10 +46,15 @@ pub(crate) async fn run(args: QuickstartArgs, patience: Patience) -> Result<(), 
     let url = file_url(&dir)?;
     let tier = Tier::open(&url, patience, Missing::Create)?;
     let next_steps = next_steps(kept.then_some(&url));
-    until_interrupted(&tier, show(&tier, scratch.path(), &next_steps)).await
+    until_interrupted(&tier, show(&tier, scratch.path(), patience, &next_steps)).await
 }
 
-async fn show(tier: &Tier, scratch: &Path, next_steps: &str) -> Result<(), Failure> {
+async fn show(
+    tier: &Tier,
+    scratch: &Path,
+    patience: Patience,
+    next_steps: &str,
+) -> Result<(), Failure> {
     let mut output = Output::new(Audience::People);
     output.line("Kafka's own files, to a tier and back\n")?;
 
@@ -71,7 +77,7 @@ async fn show(tier: &Tier, scratch: &Path, next_steps: &str) -> Result<(), Failu
     ))?;
     output.flush()?;
     let started = Instant::now();
-    let copied = copy::quietly(tier, log_dir).await?;
+    let copied = copy::quietly(tier, log_dir.clone()).await?;
     output.line(format_args!(
         "     {}, {} in {} ms{}",
         count(copied.segments_copied, "segment", "segments"),
@@ -112,6 +118,7 @@ async fn show(tier: &Tier, scratch: &Path, next_steps: &str) -> Result<(), Failu
         "The active segment of each partition stayed local, as it does in Kafka: only closed \
          segments are tiered.",
     )?;
+    sealed::show(scratch, log_dir, patience, &mut output).await?;
     output.line(next_steps)?;
     output.flush()
 }
@@ -134,7 +141,8 @@ fn next_steps(kept: Option<&String>) -> String {
         "\nNext:{keep}
   {program} ls {tier}
   {program} read {tier} --topic orders --partition 0 --offset 1000 --values text
-  {program} copy /var/lib/kafka/data --to s3://BUCKET/PREFIX"
+  {program} copy /var/lib/kafka/data --to s3://BUCKET/PREFIX
+  {program} keygen --out worm.pem        # and then: copy … --worm-key worm.pem --worm-key-id ID"
     )
 }
 

@@ -7,7 +7,9 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 use indicatif::HumanBytes;
 use krabka_remote_storage::model::kafka_uuid;
 use krabka_remote_storage::ops::{AbortUpload, StoreTarget};
-use krabka_remote_storage::{DeleteSegment, ErrorKind, RemoteStorage, RemoteStorageError};
+use krabka_remote_storage::{
+    DeleteSegment, ErrorKind, MANIFEST_SUFFIX, RemoteStorage, RemoteStorageError, WormError,
+};
 use serde::Serialize;
 use uuid::Uuid;
 
@@ -21,7 +23,8 @@ const CONCURRENT_REMOVALS: usize = 4;
 /// Removes segments from a tier: says what would go, and removes it only with `--yes`.
 ///
 /// What copies that were cut off have left goes, too, uploads that nobody has ended included. Brokers
-/// that use the tier are not told: remove only what no broker's metadata names.
+/// that use the tier are not told: remove only what no broker's metadata names. Nothing is removed
+/// from partitions that are sealed in a write-once archive.
 #[derive(Args, Debug)]
 pub(crate) struct RmArgs {
     /// The tier.
@@ -146,6 +149,14 @@ async fn find(
     }
     let partitions = selection.of_one_topic(partitions, tier.location())?;
     let segments: Vec<_> = tier.segments_of(partitions).try_collect().await?;
+    let sealed = segments
+        .iter()
+        .flat_map(|(_, segments)| segments)
+        .find_map(|segment| segment.listed.object(MANIFEST_SUFFIX));
+    if let Some(manifest) = sealed {
+        let key = manifest.key.to_string();
+        return Err(RemoteStorageError::from(WormError::DeleteRefused { key }).into());
+    }
     let segments = segments
         .into_iter()
         .flat_map(|(_, segments)| segments)

@@ -18,10 +18,11 @@ use krabka_remote_storage::model::{
 };
 use krabka_remote_storage::ops::{List, ListUploads, Listing, OpenUpload, StoreTarget};
 use krabka_remote_storage::rebuild::{ListedSegment, list_segments};
-use krabka_remote_storage::{RemoteStorage, RemoteStorageError};
+use krabka_remote_storage::{MANIFEST_SUFFIX, RemoteStorage, RemoteStorageError};
 use object_store::path::Path;
 use uuid::Uuid;
 
+use crate::copy::{Chains, SealKeys};
 use crate::failure::Failure;
 use crate::stats::Stats;
 
@@ -53,6 +54,8 @@ pub(crate) enum Missing {
 #[derive(Clone, Debug)]
 pub(crate) struct Tier {
     pub(crate) storage: RemoteStorage,
+    /// The chains that copies continue, where the tier was opened as an archive to write.
+    pub(crate) chains: Option<Chains>,
     location: String,
 }
 
@@ -75,7 +78,47 @@ impl Tier {
             .max_bytes(INDEX_CACHE_BYTES)
             .open()?;
         let storage = RemoteStorage::on(backend).index_cache(index_cache).build();
-        Ok((Self { storage, location }, stats))
+        let tier = Self {
+            storage,
+            chains: None,
+            location,
+        };
+        Ok((tier, stats))
+    }
+
+    /// Opens the tier at a URL as a write-once archive, and makes sure that it can be one.
+    pub(crate) async fn open_archive(
+        url: &str,
+        patience: Patience,
+        keys: SealKeys,
+    ) -> Result<Self, Failure> {
+        let backend = Self::backend(url, patience, Missing::Create)?;
+        let location = backend.location().to_owned();
+        if !keys.config.allow_unprotected
+            && matches!(
+                ObjectStoreConfig::from_url(url)?,
+                ObjectStoreConfig::Local { .. }
+            )
+        {
+            return Err(Failure::Refused(format!(
+                "{location} is a local directory, which cannot refuse deletion: --allow-unprotected \
+                 seals there all the same, and auditors are told"
+            )));
+        }
+        let Some(reads) = backend.object_store.clone() else {
+            return Err(Failure::Refused(format!(
+                "{location} cannot be read without layers, as a verifier does"
+            )));
+        };
+        let storage = RemoteStorage::with_worm(backend, &keys.config).await?;
+        Ok(Self {
+            storage: storage.build(),
+            chains: Some(Chains {
+                reads,
+                trusted: keys.trusted,
+            }),
+            location,
+        })
     }
 
     fn backend(url: &str, patience: Patience, missing: Missing) -> Result<Backend, Failure> {
@@ -107,6 +150,7 @@ impl Tier {
         let location = backend.location().to_owned();
         Self {
             storage: RemoteStorage::on(backend).build(),
+            chains: None,
             location,
         }
     }
@@ -114,6 +158,14 @@ impl Tier {
     /// Where the tier is, without anything secret.
     pub(crate) fn location(&self) -> &str {
         &self.location
+    }
+
+    /// The key of a partition's directory.
+    pub(crate) fn directory(
+        &self,
+        partition: &TopicIdPartition,
+    ) -> Result<Path, RemoteStorageError> {
+        partition_dir(self.prefix(), partition)
     }
 
     fn prefix(&self) -> &KeyPrefix {
@@ -286,6 +338,11 @@ impl TierSegment {
     /// The length of the log in bytes; a segment without a log is not complete and never read.
     pub(crate) fn log_size(&self) -> Option<u64> {
         self.listed.log().map(|log| log.size)
+    }
+
+    /// Whether it has the manifest of a write-once archive.
+    pub(crate) fn is_sealed(&self) -> bool {
+        self.listed.object(MANIFEST_SUFFIX).is_some()
     }
 }
 

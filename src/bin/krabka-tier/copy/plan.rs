@@ -10,6 +10,7 @@ use krabka_remote_storage::model::TopicIdPartition;
 use tokio::task::spawn_blocking;
 
 use super::report::Event;
+use super::sealed;
 use crate::failure::Failure;
 use crate::log_dir::{ClosedLog, ClosedSegment, Gaps, PartitionDir, walk};
 use crate::tier::{Tier, TierSegment};
@@ -120,7 +121,12 @@ impl Plan {
             return Ok((partition, Err(error)));
         }
         let in_tier = tier.segments(&partition).await?;
-        let plan = blocking(move || PartitionPlan::make(&dir, &in_tier, strictness)).await;
+        let seals = tier.chains.is_some();
+        if !seals && in_tier.iter().any(TierSegment::is_sealed) {
+            let error = sealed::needs_keys(&partition);
+            return Ok((partition, Err(error)));
+        }
+        let plan = blocking(move || PartitionPlan::make(&dir, &in_tier, seals, strictness)).await;
         Ok((partition, plan))
     }
 
@@ -214,12 +220,15 @@ impl PartitionPlan {
     fn make(
         dir: &PartitionDir,
         in_tier: &[TierSegment],
+        seals: bool,
         strictness: Strictness,
     ) -> Result<Self, RemoteStorageError> {
         let mut plan = Self::default();
         let is_complete = |log: &ClosedLog| {
             in_tier
                 .iter()
+                // An archive has what is sealed in it.
+                .filter(|segment| segment.is_sealed() || !seals)
                 .filter(|segment| segment.base_offset() == log.base_offset)
                 .any(|segment| segment.log_size() == Some(log.size_bytes))
         };

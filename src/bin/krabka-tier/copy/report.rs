@@ -9,6 +9,7 @@ use krabka_remote_storage::model::{CopyReceipt, RemoteLogSegmentId, TopicIdParti
 use serde::Serialize;
 
 use super::plan::Planned;
+use super::sealed;
 use crate::log_dir::ClosedLog;
 use crate::output::count;
 
@@ -29,6 +30,9 @@ pub(super) enum Event {
         /// Each leader epoch and its first offset in the segment.
         leader_epochs: BTreeMap<i32, i64>,
         txn_index_empty: bool,
+        /// The segment's place in its partition's chain, in an archive.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        sealed: Option<SealedAt>,
     },
     Skipped {
         #[serde(flatten)]
@@ -63,6 +67,14 @@ pub(super) struct Segment {
     first_offset: i64,
     /// Inclusive.
     last_offset: i64,
+}
+
+/// A place in a chain, and what stands there.
+#[derive(Debug, Serialize)]
+pub(super) struct SealedAt {
+    epoch_id: String,
+    seq: u64,
+    head: Option<String>,
 }
 
 /// How many of what.
@@ -117,6 +129,11 @@ impl Event {
             max_timestamp_ms: segment.max_timestamp_ms,
             leader_epochs: epochs.map(|(epoch, first)| (epoch.0, *first)).collect(),
             txn_index_empty: segment.txn_index_empty,
+            sealed: sealed::record(receipt).map(|record| SealedAt {
+                epoch_id: record.epoch_id.to_string(),
+                seq: record.seq.0,
+                head: record.head.map(|head| head.to_string()),
+            }),
         }
     }
 
@@ -172,12 +189,19 @@ impl fmt::Display for Event {
                 segment_id,
                 size_bytes,
                 objects,
+                sealed,
                 ..
-            } => write!(
-                f,
-                "copied   {segment}: {} in {objects} objects, segment {segment_id}",
-                HumanBytes(*size_bytes)
-            ),
+            } => {
+                write!(
+                    f,
+                    "copied   {segment}: {} in {objects} objects, segment {segment_id}",
+                    HumanBytes(*size_bytes)
+                )?;
+                match sealed {
+                    Some(sealed) => write!(f, ", sealed at {}", sealed.seq),
+                    None => Ok(()),
+                }
+            }
             Self::Skipped {
                 segment,
                 segments,
