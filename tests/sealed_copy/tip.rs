@@ -4,9 +4,7 @@ use std::sync::Arc;
 
 use krabka_remote_storage::archive::recover_chain_stamp;
 use krabka_remote_storage::backends::MultipartCreate;
-use krabka_remote_storage::{
-    ChainStamp, RemoteStorageError, TrustedManifestKeys, WormArchiver,
-};
+use krabka_remote_storage::{ChainStamp, RemoteStorageError, TrustedManifestKeys, WormArchiver};
 use object_store::ObjectStore;
 use tempfile::TempDir;
 
@@ -73,7 +71,9 @@ async fn of_several_runs_the_one_with_the_highest_offsets_is_continued() {
     let other = ChainStamp::genesis(epoch(2));
     let copy = copy_to(&dir, 2, 0, other);
     let receipt = storage.copy(copy).await.unwrap();
-    let second = record(receipt.custom_metadata.as_ref()).next_stamp().unwrap();
+    let second = record(receipt.custom_metadata.as_ref())
+        .next_stamp()
+        .unwrap();
     let receipt = storage.copy(copy_to(&dir, 3, 10, second)).await.unwrap();
     assert_eq!(
         tip(&store, &trusted()).await.ok(),

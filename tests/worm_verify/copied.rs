@@ -95,11 +95,17 @@ fn a_second_copy_goes_on_in_the_same_epoch_and_skips_what_is_sealed() {
     let again = sealer.seal_here(&whole).ok();
     let second = copied(&again);
     assert_eq!(seqs(&second), [4, 5]);
-    assert_eq!(second[0]["sealed"]["epoch_id"], first[0]["sealed"]["epoch_id"]);
+    assert_eq!(
+        second[0]["sealed"]["epoch_id"],
+        first[0]["sealed"]["epoch_id"]
+    );
     let summary = again.json().pop().unwrap();
     assert_eq!(summary["segments_skipped"], 4);
     let after = sealer.scratch.tier_files();
-    assert!(before.iter().all(|file| after.contains(file)), "nothing was changed");
+    assert!(
+        before.iter().all(|file| after.contains(file)),
+        "nothing was changed"
+    );
 
     assert!(copied(&sealer.seal_here(&whole).ok()).is_empty());
     assert_eq!(sealer.scratch.tier_files(), after);
@@ -150,7 +156,13 @@ fn key_and_id_come_together_and_a_key_that_cannot_be_read_stops_it() {
     row(&["--worm-key-id", "one"]).fails(2, &["--worm-key"]);
     row(&["--allow-unprotected"]).fails(2, &["--worm-key"]);
     let public = sealer.path("one.pub.pem");
-    let unreadable = ["--worm-key", &public, "--worm-key-id", "one", "--allow-unprotected"];
+    let unreadable = [
+        "--worm-key",
+        &public,
+        "--worm-key-id",
+        "one",
+        "--allow-unprotected",
+    ];
     row(&unreadable).fails(1, &["signing key", "one.pub.pem"]);
     assert!(sealer.scratch.tier_files().is_empty());
 }

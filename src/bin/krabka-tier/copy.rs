@@ -249,7 +249,10 @@ fn copies_of<'a>(
                     Ok(place) => copy_one(&tier.storage, planned, Some(place), bars).await,
                     Err(error) => (planned, Err(error)),
                 };
-                let next = copied.as_ref().ok().and_then(|(_, receipt)| sealed::after(receipt));
+                let next = copied
+                    .as_ref()
+                    .ok()
+                    .and_then(|(_, receipt)| sealed::after(receipt));
                 Some(((planned, copied), (copies, next)))
             });
             chain.boxed_local()

@@ -8,8 +8,8 @@ use clap::Args;
 use krabka_remote_storage::archive::{ManifestPublicKey, recover_chain_stamp};
 use krabka_remote_storage::model::{CopyReceipt, TopicIdPartition};
 use krabka_remote_storage::{
-    ChainStamp, EpochId, RemoteLogSegmentMetadata, RemoteStorageError, TrustedManifestKeys, WormArchiver, WormChainRecord,
-    WormConfig,
+    ChainStamp, EpochId, RemoteLogSegmentMetadata, RemoteStorageError, TrustedManifestKeys,
+    WormArchiver, WormChainRecord, WormConfig,
 };
 use object_store::ObjectStore;
 
@@ -130,7 +130,10 @@ impl Chains {
 }
 
 /// The same segment, asked to be sealed at this place.
-pub(super) fn at(metadata: RemoteLogSegmentMetadata, place: ChainStamp) -> RemoteLogSegmentMetadata {
+pub(super) fn at(
+    metadata: RemoteLogSegmentMetadata,
+    place: ChainStamp,
+) -> RemoteLogSegmentMetadata {
     metadata.with_custom_metadata(WormChainRecord::request(place).to_custom_metadata())
 }
 

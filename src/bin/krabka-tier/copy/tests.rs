@@ -69,7 +69,7 @@ async fn copied_with_kafkas_ids_the_tier_is_kafkas_file_by_file() {
             let id = ids[&(tp.topic_id, tp.partition, planned.segment.base_offset)];
             let id = RemoteLogSegmentId::new(tp.clone(), id);
             tier.storage
-                .copy(request(&planned, id).unwrap())
+                .copy(request(&planned, id, None).unwrap())
                 .await
                 .unwrap();
         }
@@ -111,7 +111,7 @@ async fn each_copy_has_an_id_of_its_own_and_what_kafka_would_publish() {
     let planned = &plan.copies[1];
     let make = || {
         let id = RemoteLogSegmentId::generate_new(planned.partition.clone());
-        request(planned, id).unwrap().metadata
+        request(planned, id, None).unwrap().metadata
     };
     let (one, other) = (make(), make());
     assert_ne!(

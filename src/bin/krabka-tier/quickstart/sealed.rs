@@ -42,7 +42,10 @@ pub(super) async fn show(
     let report = verify(&tier).await?;
     let grade = GradeRules::default().grade(&report, Ok(&[]));
     if grade.verdict != Verdict::Ok {
-        return Err(refused("an archive that was just sealed does not verify", &grade.findings));
+        return Err(refused(
+            "an archive that was just sealed does not verify",
+            &grade.findings,
+        ));
     }
     let objects: u64 = report.partitions.iter().map(|p| p.objects_checked).sum();
     output.line(format_args!(
@@ -61,7 +64,10 @@ pub(super) async fn show(
     let report = verify(&tier).await?;
     let grade = GradeRules::default().grade(&report, Ok(&[]));
     if grade.verdict != Verdict::Tamper {
-        return Err(refused("one byte of the archive was changed, and was not found", &[]));
+        return Err(refused(
+            "one byte of the archive was changed, and was not found",
+            &[],
+        ));
     }
     for finding in grade.findings.iter().filter(|finding| finding.fails) {
         output.line(format_args!("     {}", finding.text))?;
@@ -97,8 +103,7 @@ fn first_log(root: &Path, report: &ArchiveVerifyReport) -> Result<PathBuf, Failu
 
 /// Changes the byte in the middle of a file, and says which.
 fn flip_a_byte(file: &Path) -> Result<usize, RemoteStorageError> {
-    let mut bytes =
-        fs::read(file).map_err(|error| RemoteStorageError::io("read", file, error))?;
+    let mut bytes = fs::read(file).map_err(|error| RemoteStorageError::io("read", file, error))?;
     let at = bytes.len() / 2;
     if let Some(byte) = bytes.get_mut(at) {
         *byte ^= 1;
@@ -108,6 +113,8 @@ fn flip_a_byte(file: &Path) -> Result<usize, RemoteStorageError> {
 }
 
 fn refused(what: &str, findings: &[Finding]) -> Failure {
-    let texts = findings.iter().map(|finding| format!("\n  {}", finding.text));
+    let texts = findings
+        .iter()
+        .map(|finding| format!("\n  {}", finding.text));
     Failure::Refused(format!("{what}{}", texts.collect::<String>()))
 }
