@@ -7,6 +7,7 @@ use super::chain::{ChainStamp, ManifestSeq};
 use super::json;
 use super::manifest::{MANIFEST_FORMAT_VERSION, MAX_MANIFEST_BYTES, ManifestBody, SegmentManifest};
 use super::printable::excerpt;
+use super::spelling;
 use crate::error::WormError;
 
 /// Why bytes are not a manifest.
@@ -71,10 +72,17 @@ impl SegmentManifest {
     ///
     /// As the variants of [`ManifestDecodeError`] say.
     pub fn decode(bytes: &[u8]) -> Result<Self, ManifestDecodeError> {
-        let manifest: Self = match json::from_slice(bytes) {
-            Ok(manifest) => manifest,
-            Err(e) => return Err(explain(bytes, &e)),
+        let (manifest, is_spelled_right) = match spelling::read(bytes) {
+            Some(manifest) => (manifest, true),
+            None => match json::from_slice::<Self>(bytes) {
+                Ok(manifest) => {
+                    let is_spelled_right = json::is_spelling_of(bytes, &manifest);
+                    (manifest, is_spelled_right)
+                }
+                Err(e) => return Err(explain(bytes, &e)),
+            },
         };
+        debug_assert_eq!(is_spelled_right, json::is_spelling_of(bytes, &manifest));
         let ManifestBody {
             format_version,
             chain: ChainStamp { seq, .. },
@@ -86,7 +94,7 @@ impl SegmentManifest {
                 seq: Some(seq),
             });
         }
-        if !json::is_spelling_of(bytes, &manifest) {
+        if !is_spelled_right {
             return Err(ManifestDecodeError::Encoding {
                 seq,
                 manifest: Box::new(manifest),

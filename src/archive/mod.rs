@@ -28,6 +28,7 @@ mod manifest;
 mod printable;
 mod record;
 mod seal;
+mod spelling;
 mod trusted;
 #[cfg(test)]
 mod vectors;
