@@ -52,8 +52,8 @@ const SECRET_HEADERS: [&str; 3] = [
 /// [`Backend::from_object_store`](super::config::Backend::from_object_store), so that long bodies
 /// are not cut by the timeout of an attempt.
 ///
-/// Of the [`ClientOptions`] it takes what has a name in [`ClientConfigKey`], but for the timeouts of
-/// whole requests and of reads, which are the work of the layers, and the fine tuning of HTTP/2.
+/// Of the [`ClientOptions`] it takes what has a name in [`ClientConfigKey`], but for the timeout of
+/// whole requests, which is the work of the layers, and the fine tuning of HTTP/2.
 /// Root certificates are the system's.
 #[derive(Clone, Default)]
 pub struct HttpStoreConnector {
@@ -106,6 +106,9 @@ impl HttpConnector for HttpStoreConnector {
         }
         if let Some(timeout) = settings.get(ClientConfigKey::ConnectTimeout) {
             builder = builder.connect_timeout(parsed(&timeout, humantime::parse_duration)?);
+        }
+        if let Some(timeout) = settings.get(ClientConfigKey::ReadTimeout) {
+            builder = builder.read_timeout(parsed(&timeout, humantime::parse_duration)?);
         }
         if let Some(timeout) = settings.get(ClientConfigKey::PoolIdleTimeout) {
             builder = builder.pool_idle_timeout(parsed(&timeout, humantime::parse_duration)?);

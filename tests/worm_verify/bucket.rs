@@ -20,6 +20,8 @@ use crate::program::{Run, finish};
 struct Bucket {
     objects: Mutex<BTreeMap<String, Vec<u8>>>,
     statuses: Mutex<HashMap<String, u16>>,
+    /// How often each is not to be had now.
+    busy: Mutex<HashMap<String, usize>>,
     uploads: Mutex<Result<Vec<String>, u16>>,
     endpoint: Mutex<String>,
 }
@@ -29,6 +31,7 @@ impl Bucket {
         let bucket = Arc::new(Self {
             objects: Mutex::default(),
             statuses: Mutex::default(),
+            busy: Mutex::default(),
             uploads: Mutex::new(Ok(Vec::new())),
             endpoint: Mutex::default(),
         });
@@ -123,6 +126,12 @@ async fn answer(State(bucket): State<Arc<Bucket>>, request: Request) -> Response
     if let Some(status) = bucket.statuses.lock().get(&key) {
         return respond(*status, Vec::new());
     }
+    if let Some(times) = bucket.busy.lock().get_mut(&key)
+        && *times > 0
+    {
+        *times -= 1;
+        return respond(503, Vec::new());
+    }
     match bucket.objects.lock().get(&key) {
         Some(body) => respond(200, body.clone()),
         None => respond(404, Vec::new()),
@@ -165,6 +174,22 @@ async fn refused_missing_changed_and_open_are_told_apart() {
     bucket
         .verify(&auditor, &["--deep"])
         .fails(1, &["TAMPER DETECTED at ", &index, &refused]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_is_busy_for_a_moment_is_asked_again() {
+    let archive = Archive::one_run(2).await;
+    let auditor = Auditor::of(&archive).await;
+    let bucket = Bucket::of(&archive).await;
+    let keys = [
+        archive.segments[0].key(".log"),
+        archive.segments[1].manifest_key.clone(),
+    ];
+    for key in &keys {
+        bucket.busy.lock().insert(key.clone(), 2);
+    }
+    bucket.verify(&auditor, &["--deep"]).ok();
+    assert!(bucket.busy.lock().values().all(|times| *times == 0));
 }
 
 #[tokio::test(flavor = "multi_thread")]

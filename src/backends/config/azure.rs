@@ -11,7 +11,7 @@ use object_store::azure::{AzureConfigKey as Key, MicrosoftAzure, MicrosoftAzureB
 use percent_encoding::percent_decode_str;
 use url::Url;
 
-use super::checks::{self, Checks, ClientFields, debug_without_secrets};
+use super::checks::{self, Checks, ClientFields, Patience, debug_without_secrets};
 use super::env::Environment;
 use super::limits::PartRule;
 use super::{Backend, RequestLimits, StoreKind};
@@ -295,18 +295,21 @@ impl AzureConfig {
             config: self.clone(),
             environment: environment.clone(),
         };
-        let store = connection.make()?;
-        let mut client = ObjectStoreClient::new(StoreHandles::with_multipart(Arc::clone(&store)));
+        let store = connection.make(Patience::OfLayers)?;
+        let alone = connection.make(Patience::OfClient)?;
+        let mut client = ObjectStoreClient::new(StoreHandles::with_multipart(store));
         if !self.has_credentials() {
             client = client.with_reconnect(Arc::new(move || {
-                connection.make().map(StoreHandles::with_multipart)
+                connection
+                    .make(Patience::OfLayers)
+                    .map(StoreHandles::with_multipart)
             }));
         }
         Ok(Backend {
             client: Arc::new(client),
             prefix,
             limits: self.limits(),
-            object_store: Some(store),
+            object_store: Some(alone),
             location,
             kind: StoreKind::Azure,
             with_checksums: None,
@@ -456,11 +459,11 @@ struct Connection {
 }
 
 impl Connection {
-    fn make(&self) -> Result<Arc<MicrosoftAzure>, RemoteStorageError> {
+    fn make(&self, patience: Patience) -> Result<Arc<MicrosoftAzure>, RemoteStorageError> {
         let config = &self.config;
         let service_url = config.service_url(&self.environment)?;
         let allow_http = config.allow_http || config.use_emulator;
-        let mut client_options = checks::client_options(&config.limits(), allow_http);
+        let mut client_options = patience.client_options(&config.limits(), allow_http);
         let mut settings: Vec<(Key, &str)> = [
             (Key::AccessKey, &config.access_key),
             (Key::SasKey, &config.sas_token),
@@ -505,7 +508,7 @@ impl Connection {
             .with_container_name(&config.container)
             .with_endpoint(checks::base_of(&service_url))
             .with_client_options(client_options)
-            .with_retry(checks::no_retries())
+            .with_retry(patience.retries(&config.limits()))
             .with_http_connector(
                 HttpStoreConnector::new()
                     .hiding(secrets)

@@ -148,21 +148,39 @@ pub(super) fn base_of(url: &Url) -> String {
     url.as_str().trim_end_matches('/').to_owned()
 }
 
-/// The client's own timeouts are off, because the layers above keep ours, which know a slow body
-/// from a hung one.
-pub(super) fn client_options(limits: &RequestLimits, allow_http: bool) -> ClientOptions {
-    ClientOptions::new()
-        .with_allow_http(allow_http)
-        .with_timeout_disabled()
-        .with_connect_timeout(limits.connect_timeout)
+/// Who repeats a client's requests and gives slow ones up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Patience {
+    /// The layers above, which know a slow body from a hung one: so attempts of the client and
+    /// theirs do not multiply.
+    OfLayers,
+    /// The client: there are no layers.
+    OfClient,
 }
 
-/// The client's own retries are off, so that its attempts and ours do not multiply.
-pub(super) fn no_retries() -> RetryConfig {
-    RetryConfig {
-        backoff: BackoffConfig::default(),
-        max_retries: 0,
-        retry_timeout: Duration::ZERO,
+impl Patience {
+    pub(super) fn client_options(self, limits: &RequestLimits, allow_http: bool) -> ClientOptions {
+        let options = ClientOptions::new()
+            .with_allow_http(allow_http)
+            .with_timeout_disabled()
+            .with_connect_timeout(limits.connect_timeout);
+        match self {
+            Self::OfLayers => options,
+            // It bounds silence and not length, as theirs does.
+            Self::OfClient => options.with_read_timeout(limits.request_timeout),
+        }
+    }
+
+    pub(super) fn retries(self, limits: &RequestLimits) -> RetryConfig {
+        let (max_retries, retry_timeout) = match self {
+            Self::OfLayers => (0, Duration::ZERO),
+            Self::OfClient => (limits.max_retries, limits.retry_timeout),
+        };
+        RetryConfig {
+            backoff: BackoffConfig::default(),
+            max_retries,
+            retry_timeout,
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use object_store::gcp::{GoogleCloudStorage, GoogleCloudStorageBuilder, GoogleCon
 use serde::Deserialize;
 use url::Url;
 
-use super::checks::{self, Checks, ClientFields, debug_without_secrets};
+use super::checks::{self, Checks, ClientFields, Patience, debug_without_secrets};
 use super::env::Environment;
 use super::limits::PartRule;
 use super::{Backend, RequestLimits, StoreKind};
@@ -237,7 +237,8 @@ impl GcsConfig {
             store,
             signed,
             base_url,
-        } = connection.make()?;
+        } = connection.make(Patience::OfLayers)?;
+        let alone = connection.make(Patience::OfClient)?.store;
         let uploads = BucketUploads {
             client: signed.clone(),
             bucket_url: base_url
@@ -249,13 +250,13 @@ impl GcsConfig {
             base_url,
             bucket: self.bucket.clone(),
         };
-        let mut client = ObjectStoreClient::new(StoreHandles::with_multipart(Arc::clone(&store)))
+        let mut client = ObjectStoreClient::new(StoreHandles::with_multipart(store))
             .with_upload_lister(uploads.into_lister())
             .with_retention_reader(retention.into_reader());
         if !self.has_credentials() {
             client = client.with_reconnect(Arc::new(move || {
                 connection
-                    .make()
+                    .make(Patience::OfLayers)
                     .map(|connected| StoreHandles::with_multipart(connected.store))
             }));
         }
@@ -263,7 +264,7 @@ impl GcsConfig {
             client: Arc::new(client),
             prefix,
             limits: self.limits(),
-            object_store: Some(store),
+            object_store: Some(alone),
             location,
             kind: StoreKind::Gcs {
                 bucket: self.bucket.clone(),
@@ -358,9 +359,9 @@ struct Connection {
 }
 
 impl Connection {
-    fn make(&self) -> Result<Connected, RemoteStorageError> {
+    fn make(&self, patience: Patience) -> Result<Connected, RemoteStorageError> {
         let config = &self.config;
-        let mut client_options = checks::client_options(&config.limits(), config.allow_http);
+        let mut client_options = patience.client_options(&config.limits(), config.allow_http);
         let mut builder = GoogleCloudStorageBuilder::new();
         let mut secrets = Vec::new();
 
@@ -421,7 +422,7 @@ impl Connection {
             .with_bucket_name(&config.bucket)
             .with_base_url(&checks::base_of(&base_url))
             .with_client_options(client_options.clone())
-            .with_retry(checks::no_retries())
+            .with_retry(patience.retries(&config.limits()))
             .with_http_connector(connector.clone())
             .build()
             // The cause may repeat what it could not read.

@@ -181,7 +181,8 @@ pub struct Backend {
     pub prefix: KeyPrefix,
     /// What the layers above the client keep.
     pub limits: RequestLimits,
-    /// The client as `object_store` knows it, for those who read the store without layers.
+    /// A client as `object_store` knows it, for those who read the store without layers: it repeats
+    /// requests by itself, within the same limits.
     pub object_store: Option<Arc<dyn ObjectStore>>,
     location: String,
     kind: StoreKind,

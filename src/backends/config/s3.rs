@@ -14,7 +14,7 @@ use object_store::client::HttpConnector;
 use object_store::{Attribute, Attributes};
 use url::{Host, Url};
 
-use super::checks::{self, Checks, ClientFields, debug_without_secrets};
+use super::checks::{self, Checks, ClientFields, Patience, debug_without_secrets};
 use super::env::Environment;
 use super::limits::PartRule;
 use super::{Backend, Reopen, RequestLimits, StoreKind};
@@ -294,21 +294,24 @@ impl S3Config {
             config: self.clone(),
             environment: environment.clone(),
         };
-        let connected = connection.make()?;
+        let connected = connection.make(Patience::OfLayers)?;
+        let alone = connection.make(Patience::OfClient)?.store;
         let mut client = ObjectStoreClient::new(connected.handles())
             .with_upload_lister(connected.uploads().into_lister())
             .with_retention_reader(connected.retention(self)?.into_reader())
             .with_log_attributes(self.log_attributes());
         if self.access_key_id.is_none() {
             client = client.with_reconnect(Arc::new(move || {
-                connection.make().map(|connected| connected.handles())
+                connection
+                    .make(Patience::OfLayers)
+                    .map(|connected| connected.handles())
             }));
         }
         Ok(Backend {
             client: Arc::new(client),
             prefix,
             limits: self.limits(),
-            object_store: Some(connected.store),
+            object_store: Some(alone),
             location,
             kind: StoreKind::S3 {
                 bucket: self.bucket.clone(),
@@ -458,10 +461,10 @@ struct Connection {
 }
 
 impl Connection {
-    fn make(&self) -> Result<Connected, RemoteStorageError> {
+    fn make(&self, patience: Patience) -> Result<Connected, RemoteStorageError> {
         let config = &self.config;
         let bucket_url = config.bucket_url()?;
-        let mut client_options = checks::client_options(&config.limits(), config.allow_http);
+        let mut client_options = patience.client_options(&config.limits(), config.allow_http);
         let mut builder = AmazonS3Builder::new();
         let mut secrets = Vec::new();
         let mut unsigned = false;
@@ -534,7 +537,7 @@ impl Connection {
             // every store has it.
             .with_disable_bulk_delete(true)
             .with_client_options(client_options.clone())
-            .with_retry(checks::no_retries())
+            .with_retry(patience.retries(&config.limits()))
             .with_http_connector(connector.clone())
             .build()
             // The cause may repeat what it could not read.
