@@ -210,7 +210,7 @@ impl fmt::Debug for RemoteStorage {
 }
 
 /// Builds a [`RemoteStorage`]. Options can be given in any order: the order of layers is fixed.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct RemoteStorageBuilder {
     client: Arc<dyn StoreClient>,
     prefix: KeyPrefix,

@@ -11,7 +11,7 @@ use axum::Router;
 use axum::http::StatusCode;
 use krabka_remote_storage::{
     AzureConfig, CopySegment, DeleteSegment, FetchIndex, FetchSegment, IndexType,
-    ObjectStoreConfig, RemoteStorage, RemoteStorageError, S3Config,
+    ObjectStoreConfig, RemoteStorage, RemoteStorageError, S3Config, WormConfig,
 };
 use parking_lot::Mutex;
 use tracing_subscriber::fmt::MakeWriter;
@@ -140,12 +140,17 @@ async fn spans_logs_errors_and_debug_have_no_secret() {
             for error in errors.iter().flatten() {
                 shown += &printed(error);
             }
+            // Where the store can hold one, this reads the bucket's policy.
+            let worm = WormConfig::default();
+            let archive = RemoteStorage::with_worm(config.open().unwrap(), &worm).await;
+            shown += &printed(&archive.unwrap_err());
         }
     }
     let logged = String::from_utf8(written.0.lock().clone()).unwrap();
     for span in [
         "segment_operation",
         "store_request",
+        "read_retention",
         "attempt=2",
         "outcome=\"unavailable\"",
     ] {

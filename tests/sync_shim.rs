@@ -446,7 +446,10 @@ fn presets_show_where_the_tier_is_and_no_secret() {
         ..S3Config::default()
     })
     .unwrap();
-    assert_eq!(format!("{s3:?}"), r#"S3RemoteStorage { prefix: "c", .. }"#);
+    assert_eq!(
+        format!("{s3:?}"),
+        r#"S3RemoteStorage { prefix: "c", archive: false, .. }"#
+    );
     let manager = BlockingStorageManager::new(s3.storage().clone());
     assert!(!format!("{manager:?}").contains(secret));
 

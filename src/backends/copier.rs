@@ -214,7 +214,9 @@ impl Copy<'_> {
 
     fn is_multipart(&self, artifact: &Artifact) -> bool {
         // An empty object has no part to upload.
-        artifact.length >= self.copier.tuning.multipart_threshold && artifact.length > 0
+        artifact.length >= self.copier.tuning.multipart_threshold
+            && artifact.length > 0
+            && self.copier.once != Some(MultipartCreate::OneRequest)
     }
 
     fn enter(&self, phase: CopyPhase, target: &StoreTarget) {

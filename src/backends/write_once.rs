@@ -27,6 +27,9 @@ pub enum MultipartCreate {
     /// In parts, read back. For stores whose retention policy itself forbids to write over an
     /// object. Finds another writer, and does not prevent it.
     ReadBack,
+    /// In one request, whatever their length, so each is in memory as a whole while it is sent. For
+    /// stores of which nothing is known: a conditional create is exact everywhere.
+    OneRequest,
 }
 
 /// How much of an object is read back in one request.

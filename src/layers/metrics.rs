@@ -31,7 +31,7 @@
 //! | Label | Values |
 //! |---|---|
 //! | `operation` | `copy_segment`, `fetch_segment`, `fetch_index`, `delete_segment` |
-//! | `request` | `get`, `head`, `put`, `create`, `start_upload`, `put_part`, `complete_upload`, `abort_upload`, `delete`, `list` |
+//! | `request` | `get`, `head`, `put`, `create`, `start_upload`, `put_part`, `complete_upload`, `abort_upload`, `delete`, `list`, `read_retention` |
 //! | `outcome` | `ok`, `cancelled`, or the failure's [`ErrorKind`](crate::ErrorKind): `io`, `not_found`, `invalid`, `conflict`, `refused`, `unavailable`, `rejected`, `timed_out`, `outcome_unknown`, `corrupt`, `not_ready` |
 //! | `direction` | `read`, `write` |
 //! | `index` | `offset`, `timestamp`, `transaction` |

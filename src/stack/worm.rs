@@ -60,7 +60,7 @@ impl RemoteStorage {
         config.check()?;
         let archiver = WormArchiver::from_config(config)?;
 
-        let mut backend = backend.with_checksums()?;
+        let backend = backend.with_checksums()?;
         let kind = backend.kind().clone();
         let trial = Self::on(backend.clone()).build();
         let policy = match bucket {
@@ -78,11 +78,7 @@ impl RemoteStorage {
         let large = match kind {
             // Its policy forbids to write over an object, and it knows no condition for uploads.
             StoreKind::Gcs { .. } => MultipartCreate::ReadBack,
-            // Nothing is known of its uploads, so every object goes in one request.
-            StoreKind::Opaque => {
-                backend.limits.multipart_threshold = u64::MAX;
-                MultipartCreate::Conditional
-            }
+            StoreKind::Opaque => MultipartCreate::OneRequest,
             StoreKind::S3 { .. } if !refuses_second_completion(store, prefix).await? => {
                 MultipartCreate::Reserved
             }

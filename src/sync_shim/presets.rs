@@ -8,6 +8,7 @@ use std::time::Duration;
 use object_store::ObjectStore;
 
 use super::BlockingStorageManager;
+use crate::archive::WormConfig;
 #[cfg(feature = "gcp")]
 use crate::backends::GcsConfig;
 #[cfg(any(feature = "aws", feature = "gcp"))]
@@ -18,7 +19,7 @@ use crate::backends::{Backend, LocalClient};
 use crate::error::RemoteStorageError;
 use crate::model::{CustomMetadata, IndexType, LogSegmentData, RemoteLogSegmentMetadata};
 use crate::spi::RemoteStorageManager;
-use crate::stack::{CloseReport, RemoteStorage};
+use crate::stack::{CloseReport, RemoteStorage, RemoteStorageBuilder};
 
 /// A tier in a local directory, with the names and layout of Apache Kafka's `LocalTieredStorage`.
 ///
@@ -115,6 +116,8 @@ impl fmt::Debug for LocalTieredStorage {
 #[derive(Clone)]
 pub struct S3RemoteStorage {
     backend: Backend,
+    builder: RemoteStorageBuilder,
+    is_archive: bool,
     manager: BlockingStorageManager,
 }
 
@@ -164,23 +167,43 @@ impl S3RemoteStorage {
     pub fn with_multipart_tuning(mut self, threshold: u64, chunk_size: usize) -> Self {
         self.backend.limits.multipart_threshold = threshold;
         self.backend.limits.multipart_chunk_size = chunk_size;
-        Self::on(self.backend)
+        let builder = self.builder.limits(self.backend.limits.clone());
+        Self::of(self.backend, builder, self.is_archive)
+    }
+
+    /// Makes the tier a write-once archive, and waits until its store was looked at: see
+    /// [`RemoteStorage::with_worm`], whose errors these are.
+    ///
+    /// For a tier that is not yet in use, as with
+    /// [`with_multipart_tuning`](Self::with_multipart_tuning). It may be called from any thread,
+    /// as the calls of a [`BlockingStorageManager`] may.
+    pub fn with_worm(self, config: &WormConfig) -> Result<Self, RemoteStorageError> {
+        let start = RemoteStorage::with_worm(self.backend.clone(), config);
+        let builder = self.manager.wait(start)?;
+        Ok(Self::of(self.backend, builder, true))
     }
 
     fn on(backend: Backend) -> Self {
-        let storage = RemoteStorage::on(backend.clone()).build();
+        let builder = RemoteStorage::on(backend.clone());
+        Self::of(backend, builder, false)
+    }
+
+    fn of(backend: Backend, builder: RemoteStorageBuilder, is_archive: bool) -> Self {
         Self {
+            manager: BlockingStorageManager::new(builder.clone().build()),
             backend,
-            manager: BlockingStorageManager::new(storage),
+            builder,
+            is_archive,
         }
     }
 }
 
 impl fmt::Debug for S3RemoteStorage {
-    /// Shows the prefix: a store's own Debug may show credentials.
+    /// Shows the prefix, and whether it is an archive: a store's own Debug may show credentials.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("S3RemoteStorage")
             .field("prefix", &self.backend.prefix.as_path().as_ref())
+            .field("archive", &self.is_archive)
             .finish_non_exhaustive()
     }
 }

@@ -53,6 +53,14 @@ impl BlockingStorageManager {
         }
     }
 
+    /// Waits for other work than the handle's, as its calls are waited for.
+    pub(super) fn wait<T: Send>(
+        &self,
+        call: impl Future<Output = Result<T, RemoteStorageError>> + Send,
+    ) -> Result<T, RemoteStorageError> {
+        self.bridge.wait(call)
+    }
+
     /// The handle below.
     pub fn storage(&self) -> &RemoteStorage {
         &self.storage

@@ -3,6 +3,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod blocking;
 #[cfg(all(feature = "aws", feature = "gcp", feature = "azure"))]
 mod servers;
 mod unprotected;
