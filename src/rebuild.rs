@@ -144,7 +144,6 @@ where
             .collect()
             .await;
         let candidates: Vec<Candidate> = keep_usable(candidates, &mut skipped)?;
-        let mended = candidates.iter().filter_map(Candidate::mended).collect();
 
         let adjoining = adjoining_starts(&candidates);
         let finished = stream::iter(candidates.into_iter().zip(adjoining))
@@ -156,11 +155,16 @@ where
 
         finished.sort_by_key(Rebuilt::rank);
         let mut cache = RemoteLogMetadataCache::new(topic_id_partition.clone());
-        for Rebuilt { segment, metadata } in finished {
-            if let Err(reason) = enter(&mut cache, &metadata) {
-                skipped.push(DamagedSegment { segment, reason });
+        let mut mended = Vec::new();
+        for rebuilt in finished {
+            let segment = rebuilt.segment;
+            match (enter(&mut cache, &rebuilt.metadata), rebuilt.mended) {
+                (Err(reason), _) => skipped.push(DamagedSegment { segment, reason }),
+                (Ok(()), Some(reason)) => mended.push(DamagedSegment { segment, reason }),
+                (Ok(()), None) => {}
             }
         }
+        mended.sort_by_key(|mended| mended.segment.start_offset);
         Ok(RebuiltPartition {
             dump: cache.export(),
             skipped,
@@ -201,10 +205,7 @@ where
                     mended: None,
                 });
             }
-            Ok(_) => RemoteStorageError::InvalidArgument(format!(
-                "the leader epoch checkpoint of segment {} has no epoch of the segment",
-                segment.id
-            )),
+            Ok(_) => no_epoch(&segment),
             Err(reason) => reason,
         };
         if !is_of_segment(&reason) {
@@ -250,11 +251,12 @@ where
         Ok((checkpoint, epochs))
     }
 
-    async fn finish(&self, candidate: Candidate, next_start: Option<i64>) -> Outcome<Rebuilt> {
-        match self.metadata_of(&candidate, next_start).await {
+    async fn finish(&self, mut candidate: Candidate, next_start: Option<i64>) -> Outcome<Rebuilt> {
+        match self.metadata_of(&mut candidate, next_start).await {
             Ok(metadata) => Ok(Rebuilt {
                 segment: candidate.segment,
                 metadata,
+                mended: candidate.mended,
             }),
             Err(reason) => Err(DamagedSegment {
                 segment: candidate.segment,
@@ -265,20 +267,25 @@ where
 
     async fn metadata_of(
         &self,
-        candidate: &Candidate,
+        candidate: &mut Candidate,
         next_start: Option<i64>,
     ) -> Result<RemoteLogSegmentMetadata, RemoteStorageError> {
-        let Candidate {
-            segment,
-            checkpoint,
-            ..
-        } = candidate;
+        let segment = &candidate.segment;
         let end_offset = match next_start {
             Some(next) => next - 1,
             None => self.last_offset(segment).await?,
         };
-        let epochs = checkpoint.segment_leader_epochs(segment.start_offset, end_offset)?;
-        segment.metadata(end_offset, epochs)
+        let mut epochs = candidate.epochs_between(segment.start_offset, end_offset);
+        if epochs.is_empty() {
+            // Every epoch that the checkpoint has began behind the segment, so it is another's.
+            let reason = no_epoch(segment);
+            let Some((checkpoint, _)) = self.checkpoint_from_log(segment).await? else {
+                return Err(reason);
+            };
+            epochs = checkpoint.segment_leader_epochs(segment.start_offset, end_offset)?;
+            candidate.mended = Some(reason);
+        }
+        candidate.segment.metadata(end_offset, epochs)
     }
 
     /// The last offset of a log that no later segment tells: two fetches. A log without a batch ends
@@ -328,11 +335,19 @@ fn is_of_segment(error: &RemoteStorageError) -> bool {
     )
 }
 
+fn no_epoch(segment: &ListedSegment) -> RemoteStorageError {
+    RemoteStorageError::InvalidArgument(format!(
+        "the leader epoch checkpoint of segment {} has no epoch of the segment",
+        segment.id
+    ))
+}
+
 /// For each candidate, the start of the segment that adjoins it.
 ///
-/// A segment adjoins another when its checkpoint tells of the same epochs from the other's start
-/// up to its own: then the epoch before its start is the other's last one. A segment that ranks
-/// before the other was not copied as its continuation, so it may lie inside of it.
+/// A segment adjoins another when no other one begins between them, and its checkpoint tells of the
+/// same epochs from the other's start up to its own: then the epoch before its start is the other's
+/// last one. A segment that ranks before the other was not copied as its continuation, so it may lie
+/// inside of it.
 fn adjoining_starts(candidates: &[Candidate]) -> Vec<Option<i64>> {
     // By the epoch that each follows; of equal starts one will do.
     let mut followers: BTreeMap<(LeaderEpoch, i64), &Candidate> = BTreeMap::new();
@@ -343,9 +358,8 @@ fn adjoining_starts(candidates: &[Candidate]) -> Vec<Option<i64>> {
             followers.insert((epoch, start), candidate);
         }
     }
-    let mended: BTreeSet<i64> = candidates
+    let starts: BTreeSet<i64> = candidates
         .iter()
-        .filter(|candidate| candidate.mended.is_some())
         .map(|candidate| candidate.segment.start_offset)
         .collect();
     let adjoining = candidates.iter().map(|candidate| {
@@ -355,21 +369,14 @@ fn adjoining_starts(candidates: &[Candidate]) -> Vec<Option<i64>> {
         let (&(_, next_start), next) = followers.range(after).next()?;
         let adjoins = next.epochs_between(start, next_start - 1) == candidate.epochs
             && next.copied() >= candidate.copied()
-            // Nothing tells what one of these follows; it may be this segment.
-            && mended.range(start + 1..next_start).next().is_none();
+            // One of these may follow this segment, whatever the checkpoints say.
+            && starts.range(start + 1..next_start).next().is_none();
         adjoins.then_some(next_start)
     });
     adjoining.collect()
 }
 
 impl Candidate {
-    fn mended(&self) -> Option<DamagedSegment> {
-        self.mended.clone().map(|reason| DamagedSegment {
-            segment: self.segment.clone(),
-            reason,
-        })
-    }
-
     /// What says first which of two segments was copied later.
     fn copied(&self) -> (Option<LeaderEpoch>, i64) {
         let epoch = self.epochs.last_key_value().map(|(epoch, _)| *epoch);
@@ -389,6 +396,7 @@ impl Candidate {
 struct Rebuilt {
     segment: ListedSegment,
     metadata: RemoteLogSegmentMetadata,
+    mended: Option<RemoteStorageError>,
 }
 
 impl Rebuilt {

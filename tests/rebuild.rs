@@ -375,7 +375,14 @@ async fn damaged_segments_are_skipped_and_named() {
 #[tokio::test]
 async fn a_lost_checkpoint_is_made_anew_from_the_batches() {
     let suffix = IndexType::LeaderEpoch.suffix();
-    for lost in [Some("0\n7\n0 0\n"), Some("0\n0\n"), Some(""), None] {
+    let of_later_segment = Some("0\n1\n3 30\n");
+    for lost in [
+        Some("0\n7\n0 0\n"),
+        Some("0\n0\n"),
+        Some(""),
+        of_later_segment,
+        None,
+    ] {
         let tier = Tier::new();
         let epochs = [(0, 0), (2, 15), (3, 25)];
         tier.segment(1, &epochs[..1], &[(0, 9, 100)]).await;
@@ -417,6 +424,24 @@ async fn a_lost_checkpoint_is_made_anew_from_the_batches() {
             .map(|s| s.segment.start_offset)
             .collect();
         assert_eq!(mended, [10], "{lost:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_checkpoint_that_goes_on_behind_its_segment_takes_no_offsets_from_others() {
+    let tier = Tier::new();
+    let epochs = [(0, 0), (1, 15), (2, 25)];
+    // The first one has the checkpoint of the last.
+    tier.segment(1, &epochs, &[(0, 9, 100)]).await;
+    tier.segment(2, &epochs[..2], &[(10, 19, 100)]).await;
+    tier.segment(3, &epochs, &[(20, 29, 100)]).await;
+    tier.segment(4, &epochs, &[(30, 39, 100)]).await;
+    let rebuilt = tier.rebuild().await;
+    assert_eq!(ends(&rebuilt), [(0, 9), (10, 19), (20, 29), (30, 39)]);
+    let cache = RemoteLogMetadataCache::import(rebuilt.dump);
+    for (epoch, offset, id) in [(0, 9, 1), (0, 10, 2), (1, 15, 2), (1, 24, 3), (2, 30, 4)] {
+        let found = cache.find_segment(LeaderEpoch(epoch), offset).unwrap();
+        assert_eq!(found.id().as_u128(), id, "offset {offset}");
     }
 }
 
