@@ -186,3 +186,42 @@ fn a_damaged_segment_does_not_hide_the_others() {
     assert!(segments[5]["damage"].is_string());
     assert_eq!(segments[4]["last_offset"], 1421);
 }
+
+#[test]
+fn a_segment_whose_log_cannot_be_its_own_is_damaged() {
+    for damage in ["of lower offsets", "of more bytes than a segment can have"] {
+        let scratch = Scratch::with_tier_of(&["orders-0"]);
+        let log = scratch.tier_file(270, ".log");
+        let mut first_offset = 270;
+        if damage == "of lower offsets" {
+            first_offset = 5270;
+            for suffix in [".log", ".index", ".leader_epoch_checkpoint"] {
+                let file = scratch.tier_file(270, suffix);
+                let name = file
+                    .to_str()
+                    .unwrap()
+                    .replace("/00000000000000000270-", "/00000000000000005270-");
+                fs::rename(&file, name).unwrap();
+            }
+        } else {
+            let file = fs::File::options().write(true).open(&log).unwrap();
+            file.set_len(1 << 31).unwrap();
+        }
+        let says = format!("at offset {first_offset} is damaged");
+        let run = ls(&scratch, &["--json"]).fails(1, &[&says, "1 segment is damaged"]);
+        let partition = &run.json()[0];
+        assert_eq!(partition["last_offset"], 1734, "{damage}");
+        assert_eq!(
+            partition["gaps"],
+            json!([{"first_offset": 270, "last_offset": 563}]),
+            "{damage}"
+        );
+        let segments = partition["segments"].as_array().unwrap();
+        assert_eq!(segments.len(), 6, "{damage}");
+        for segment in segments {
+            let is_damaged = segment["first_offset"] == first_offset;
+            assert_eq!(segment["damage"].is_string(), is_damaged, "{damage}");
+            assert_eq!(segment["last_offset"].is_null(), is_damaged, "{damage}");
+        }
+    }
+}

@@ -23,7 +23,15 @@ pub(crate) async fn log_end(
     segment: &TierSegment,
 ) -> Result<Option<LogEnd>, RemoteStorageError> {
     let indexed = last_indexed_position(storage, segment).await?;
-    rebuilder(storage).log_end(&segment.listed, indexed).await
+    let end = rebuilder(storage).log_end(&segment.listed, indexed).await?;
+    match end {
+        Some(LogEnd { last_offset, .. }) if last_offset < segment.base_offset() => {
+            Err(corrupt_log(format_args!(
+                "the log ends at offset {last_offset}, before its segment begins"
+            )))
+        }
+        end => Ok(end),
+    }
 }
 
 /// Where the batch of the last index entry begins; 0 without an entry.
@@ -54,7 +62,10 @@ async fn last_indexed_position(
 
 /// Whether an error is about one segment, and others may be whole.
 pub(crate) fn is_damage(error: &RemoteStorageError) -> bool {
-    matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound)
+    matches!(
+        error.kind(),
+        ErrorKind::NotFound | ErrorKind::Corrupt | ErrorKind::Invalid
+    )
 }
 
 /// A complete segment with its last offset.
