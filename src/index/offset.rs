@@ -325,6 +325,30 @@ mod tests {
     }
 
     #[test]
+    fn a_range_is_from_the_entry_at_or_below_an_offset_to_the_one_above() {
+        let position = |offset, position| OffsetPosition { offset, position };
+        let zeros = [&GOLDEN[..], &[0; 40]].concat();
+        for bytes in [&GOLDEN[..], &zeros] {
+            let index = OffsetIndex::new(100, bytes);
+            for (offset, floor, next) in [
+                (i64::MIN, position(100, 0), Some(position(100, 0))),
+                (100, position(100, 0), Some(position(110, 256))),
+                (109, position(100, 0), Some(position(110, 256))),
+                (110, position(110, 256), Some(position(120, 512))),
+                (119, position(110, 256), Some(position(120, 512))),
+                (120, position(120, 512), None),
+                (i64::MAX, position(120, 512), None),
+            ] {
+                let range = index.lookup_range(offset);
+                assert_eq!(range, OffsetRange { floor, next }, "{offset}");
+                assert_eq!(range.floor, index.lookup(offset));
+            }
+        }
+        let empty = OffsetIndex::new(100, &[]).lookup_range(105);
+        assert_eq!((empty.floor, empty.next), (position(100, 0), None));
+    }
+
+    #[test]
     fn a_partial_entry_and_a_tail_of_zeros_are_dropped() {
         let count = |bytes: &[u8]| parse_offset_index(bytes).expect("index").len();
         assert_eq!(count(&[GOLDEN.as_slice(), &[0xff; 3]].concat()), 3);

@@ -158,6 +158,9 @@ impl<S: OpService<FetchIndex>> Service<OpenIndex> for IndexCache<S> {
     }
 
     fn call(&mut self, OpenIndex { metadata, index }: OpenIndex) -> Self::Future {
+        if let Some(found) = self.cache.open_in_memory(&metadata, index) {
+            return Box::pin(std::future::ready(Ok(found)));
+        }
         let Self { inner, cache } = self.clone();
         Box::pin(async move {
             let op = FetchIndex::new(Arc::clone(&metadata), index);

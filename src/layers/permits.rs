@@ -15,6 +15,7 @@
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use metrics::Gauge;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -83,20 +84,25 @@ impl<Op: StorageOp, S: OpService<Op>> Service<Op> for Permits<S> {
         });
         let inner = self.inner.clone();
         Box::pin(async move {
-            let waiting = Waiting::start(direction);
             // A permit that is free goes to nobody who waits, so taking it is fair. The wait is
             // boxed: few requests have one, and all would carry its place.
             let permit = match Arc::clone(&pool).try_acquire_owned() {
-                Ok(permit) => permit,
-                Err(_) => Box::pin(pool.acquire_owned())
-                    .await
-                    .expect("the pools are never closed"),
+                Ok(permit) => {
+                    permit_wait(direction).record(Duration::ZERO);
+                    permit
+                }
+                Err(_) => Box::pin(waited(direction, pool)).await,
             };
-            drop(waiting);
             let _held = Held::start(direction, permit);
             inner.oneshot(op).await
         })
     }
+}
+
+async fn waited(direction: Direction, pool: Arc<Semaphore>) -> OwnedSemaphorePermit {
+    let _waiting = Waiting::start(direction);
+    let permit = pool.acquire_owned().await;
+    permit.expect("the pools are never closed")
 }
 
 /// A wait for a permit; recorded when it ends, also when the caller gave up.

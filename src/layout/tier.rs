@@ -8,7 +8,7 @@ use super::{OFFSET_DIGITS, split_offset, split_topic_partition};
 use crate::error::RemoteStorageError;
 use crate::model::{
     IndexType, KAFKA_UUID_LEN, LOG_FILE_SUFFIX, RemoteLogSegmentMetadata, TopicIdPartition,
-    decode_kafka_uuid, kafka_text,
+    decode_kafka_uuid, kafka_text, push_kafka_text,
 };
 
 /// The suffixes of a segment's objects, `.log` first, in the order of Kafka's artifacts.
@@ -132,9 +132,34 @@ pub fn check_local_dir_name(name: &str) -> Result<(), RemoteStorageError> {
     )))
 }
 
+/// Names are made for every request, so these two do without the machinery of `write!`.
 pub(super) fn push_partition_dir_name(name: &mut String, tp: &TopicIdPartition) {
-    // Writing to a string cannot fail.
-    let _ = write_partition_dir_name(name, &tp.topic, tp.partition, &tp.topic_id);
+    name.push_str(&tp.topic);
+    name.push('-');
+    push_number(name, tp.partition.into(), 1);
+    name.push('-');
+    push_kafka_text(name, &tp.topic_id);
+}
+
+/// Appends a number, with zeros before it up to so many characters.
+fn push_number(name: &mut String, number: i64, width: usize) {
+    let Ok(mut rest) = u64::try_from(number) else {
+        // No segment and no partition has such a number. Writing to a string cannot fail.
+        let _ = write!(name, "{number:0width$}");
+        return;
+    };
+    let mut digits = [b'0'; OFFSET_DIGITS];
+    let mut begin = digits.len();
+    for digit in digits.iter_mut().rev() {
+        if rest == 0 {
+            break;
+        }
+        *digit += (rest % 10) as u8;
+        rest /= 10;
+        begin -= 1;
+    }
+    let begin = begin.min(digits.len() - width);
+    name.push_str(std::str::from_utf8(&digits[begin..]).unwrap_or_default());
 }
 
 fn write_partition_dir_name(
@@ -151,12 +176,10 @@ pub(super) fn push_segment_file_name(
     metadata: &RemoteLogSegmentMetadata,
     suffix: &str,
 ) {
-    let file = SegmentFileName {
-        base_offset: metadata.start_offset(),
-        segment_id: metadata.remote_log_segment_id().id,
-        suffix,
-    };
-    let _ = write!(name, "{file}");
+    push_number(name, metadata.start_offset(), OFFSET_DIGITS);
+    name.push('-');
+    push_kafka_text(name, &metadata.remote_log_segment_id().id);
+    name.push_str(suffix);
 }
 
 #[cfg(test)]

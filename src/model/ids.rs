@@ -155,6 +155,11 @@ pub(crate) fn kafka_text(id: &Uuid) -> impl fmt::Display + '_ {
     Base64Display::new(id.as_bytes(), &URL_SAFE_NO_PAD)
 }
 
+/// The same, faster, at the end of a text.
+pub(crate) fn push_kafka_text(text: &mut String, id: &Uuid) {
+    URL_SAFE_NO_PAD.encode_string(id.as_bytes(), text);
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;

@@ -13,7 +13,7 @@ mod segment;
 mod segment_data;
 mod state;
 
-pub(crate) use ids::{KAFKA_UUID_LEN, kafka_text};
+pub(crate) use ids::{KAFKA_UUID_LEN, kafka_text, push_kafka_text};
 pub use ids::{
     LeaderEpoch, RemoteLogSegmentId, TopicIdPartition, decode_kafka_uuid, kafka_uuid,
     random_kafka_uuid,

@@ -1,6 +1,6 @@
 //! Where sequential reads ended, and what was read ahead of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -11,7 +11,7 @@ use crate::model::TopicIdPartition;
 
 /// A cursor is forgotten when so many reads have ended after it. So their number is bounded, and
 /// what nobody comes back for does not stay.
-const MAX_AGE: u64 = 4096;
+const MAX_AGE: usize = 4096;
 
 /// Where a read ended.
 #[derive(Clone, Debug)]
@@ -33,24 +33,33 @@ pub(super) struct Cursors {
 
 #[derive(Debug, Default)]
 struct Kept {
-    /// Boxed, so that a tree of them is not of large blocks.
-    by_place: BTreeMap<Place, Box<Cursor>>,
-    by_age: BTreeMap<u64, Place>,
-    /// Those that hold bytes, by age, and how many bytes.
-    holders: BTreeMap<u64, Place>,
+    /// By age. A cursor that was taken leaves its place empty, until that is the oldest.
+    by_age: VecDeque<Option<Held>>,
+    /// The number of the oldest in `by_age`; the others follow.
+    oldest: u64,
+    /// The latest cursor of each place.
+    latest: HashMap<Place, u64>,
+    /// Those that hold bytes, and how many bytes.
+    holders: BTreeSet<u64>,
     bytes: usize,
     /// How many are of sequential reads, with bytes or without.
     sequential: usize,
-    next_number: u64,
 }
 
-/// The offset at which the next read is sequential. Several reads may have ended there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug)]
+struct Held {
+    place: Place,
+    /// Several reads may have ended there: the one before.
+    before: Option<u64>,
+    cursor: Cursor,
+}
+
+/// The offset at which the next read is sequential.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Place {
     topic_id: Uuid,
     partition: i32,
     next_offset: i64,
-    number: u64,
 }
 
 impl Cursors {
@@ -61,25 +70,18 @@ impl Cursors {
         }
     }
 
-    /// Takes the cursor of a read that ended where this one begins.
+    /// Takes the cursor of a read that ended where this one begins, the latest first.
     pub(super) fn take(&self, partition: &TopicIdPartition, offset: i64) -> Option<Cursor> {
-        let at = |number| Place::new(partition, offset, number);
-        let mut kept = self.kept.lock();
-        let (&place, _) = kept.by_place.range(at(0)..=at(u64::MAX)).next_back()?;
-        kept.remove(place).map(|cursor| *cursor)
+        self.kept.lock().take(Place::new(partition, offset))
     }
 
     /// Keeps a cursor, and lets go what is beyond the bounds, the oldest first.
     pub(super) fn keep(&self, partition: &TopicIdPartition, next_offset: i64, cursor: Cursor) {
         let mut kept = self.kept.lock();
-        let number = kept.next_number;
-        kept.next_number += 1;
-        kept.insert(Place::new(partition, next_offset, number), Box::new(cursor));
+        kept.insert(Place::new(partition, next_offset), cursor);
         while kept.bytes > self.max_bytes && kept.release_oldest() {}
-        while let Some((&oldest, &place)) = kept.by_age.first_key_value()
-            && number - oldest >= MAX_AGE
-        {
-            kept.remove(place);
+        while kept.by_age.len() > MAX_AGE {
+            kept.forget_oldest();
         }
     }
 
@@ -91,48 +93,77 @@ impl Cursors {
 }
 
 impl Kept {
-    fn insert(&mut self, place: Place, cursor: Box<Cursor>) {
+    fn insert(&mut self, place: Place, cursor: Cursor) {
+        let number = self.oldest + self.by_age.len() as u64;
         if !cursor.rest.bytes.is_empty() {
             self.bytes += cursor.rest.answered;
-            self.holders.insert(place.number, place);
+            self.holders.insert(number);
         }
         self.sequential += usize::from(cursor.is_sequential);
-        self.by_age.insert(place.number, place);
-        self.by_place.insert(place, cursor);
+        let before = self.latest.insert(place, number);
+        self.by_age.push_back(Some(Held {
+            place,
+            before,
+            cursor,
+        }));
     }
 
-    fn remove(&mut self, place: Place) -> Option<Box<Cursor>> {
-        self.by_age.remove(&place.number);
-        let cursor = self.by_place.remove(&place)?;
-        if self.holders.remove(&place.number).is_some() {
+    fn take(&mut self, place: Place) -> Option<Cursor> {
+        let number = *self.latest.get(&place)?;
+        let held = self.at(number)?.take()?;
+        match held.before.filter(|&before| before >= self.oldest) {
+            Some(before) => self.latest.insert(place, before),
+            None => self.latest.remove(&place),
+        };
+        self.has_gone(number, &held.cursor);
+        Some(held.cursor)
+    }
+
+    fn forget_oldest(&mut self) {
+        let number = self.oldest;
+        self.oldest += 1;
+        if let Some(Some(held)) = self.by_age.pop_front() {
+            if self.latest.get(&held.place) == Some(&number) {
+                self.latest.remove(&held.place);
+            }
+            self.has_gone(number, &held.cursor);
+        }
+    }
+
+    fn has_gone(&mut self, number: u64, cursor: &Cursor) {
+        if self.holders.remove(&number) {
             self.bytes -= cursor.rest.answered;
         }
         self.sequential -= usize::from(cursor.is_sequential);
-        Some(cursor)
     }
 
     /// Lets the bytes go that have been held the longest: the place is still known.
     fn release_oldest(&mut self) -> bool {
-        let Some((_, place)) = self.holders.pop_first() else {
+        let Some(number) = self.holders.pop_first() else {
             return false;
         };
-        if let Some(cursor) = self.by_place.get_mut(&place) {
+        if let Some(Some(held)) = self.at(number) {
             // The rest keeps the whole answer alive that it is a part of.
-            self.bytes -= cursor.rest.answered;
-            cursor.rest.bytes = Bytes::new();
-            cursor.rest.at_end = false;
+            let answered = held.cursor.rest.answered;
+            held.cursor.rest.bytes = Bytes::new();
+            held.cursor.rest.at_end = false;
+            self.bytes -= answered;
         }
         true
+    }
+
+    fn at(&mut self, number: u64) -> Option<&mut Option<Held>> {
+        let place = number.checked_sub(self.oldest)?;
+        self.by_age.get_mut(usize::try_from(place).ok()?)
     }
 }
 
 impl Place {
-    fn new(partition: &TopicIdPartition, next_offset: i64, number: u64) -> Self {
+    fn new(partition: &TopicIdPartition, next_offset: i64) -> Self {
         Self {
             topic_id: partition.topic_id,
             partition: partition.partition,
             next_offset,
-            number,
         }
     }
 }
@@ -162,18 +193,31 @@ mod tests {
     /// The offset of each cursor, and whether it holds bytes; the oldest first.
     fn kept(cursors: &Cursors) -> Vec<(i64, bool)> {
         let kept = cursors.kept.lock();
-        assert_eq!(kept.by_age.len(), kept.by_place.len());
-        let held = kept.holders.values().map(|place| &kept.by_place[place]);
-        assert_eq!(
-            kept.bytes,
-            held.map(|cursor| cursor.rest.answered).sum::<usize>()
-        );
-        let sequential = kept.by_place.values().filter(|cursor| cursor.is_sequential);
+        assert!(kept.by_age.len() <= MAX_AGE);
+        let all: Vec<_> = (kept.oldest..)
+            .zip(&kept.by_age)
+            .filter_map(|(number, held)| Some((number, held.as_ref()?)))
+            .collect();
+        let holders = all
+            .iter()
+            .filter(|(number, _)| kept.holders.contains(number));
+        assert_eq!(holders.clone().count(), kept.holders.len());
+        let answered = holders.map(|(_, held)| held.cursor.rest.answered);
+        assert_eq!(kept.bytes, answered.sum::<usize>());
+        let sequential = all.iter().filter(|(_, held)| held.cursor.is_sequential);
         assert_eq!(kept.sequential, sequential.count());
-        let all = kept.by_age.iter().map(|(number, place)| {
-            let holds = !kept.by_place[place].rest.bytes.is_empty();
-            assert_eq!(holds, kept.holders.contains_key(number));
-            (place.next_offset, holds)
+        let places: std::collections::HashSet<_> = all.iter().map(|(_, held)| held.place).collect();
+        assert_eq!(
+            kept.latest
+                .keys()
+                .copied()
+                .collect::<std::collections::HashSet<_>>(),
+            places
+        );
+        let all = all.into_iter().map(|(number, held)| {
+            let holds = !held.cursor.rest.bytes.is_empty();
+            assert_eq!(holds, kept.holders.contains(&number));
+            (held.place.next_offset, holds)
         });
         all.collect()
     }
@@ -202,6 +246,24 @@ mod tests {
             cursor.map(|cursor| cursor.segment.as_u128())
         });
         assert_eq!(segments, [Some(2), Some(1), None]);
+    }
+
+    #[test]
+    fn of_readers_side_by_side_those_that_nobody_goes_on_from_are_forgotten() {
+        let cursors = Cursors::new(1 << 20);
+        cursors.keep(&partition(0), 7, cursor(1, 10));
+        for _ in 1..MAX_AGE {
+            cursors.keep(&partition(1), 0, cursor(9, 0));
+        }
+        cursors.keep(&partition(0), 7, cursor(2, 10));
+        cursors.keep(&partition(1), 1, cursor(9, 0));
+        // The first one has gone, the second one has not.
+        let segments = [(); 2].map(|()| {
+            let cursor = cursors.take(&partition(0), 7);
+            cursor.map(|cursor| cursor.segment.as_u128())
+        });
+        assert_eq!(segments, [Some(2), None]);
+        kept(&cursors);
     }
 
     #[test]
@@ -236,7 +298,7 @@ mod tests {
             cursors.keep(&partition(0), offset, cursor(1, 0));
         }
         let kept = kept(&cursors);
-        assert_eq!(kept.len() as u64, MAX_AGE);
+        assert_eq!(kept.len(), MAX_AGE);
         assert_eq!(kept.last(), Some(&(9_999, false)));
     }
 

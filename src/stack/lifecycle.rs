@@ -1,8 +1,6 @@
 //! Which calls are in flight, and how a handle is closed.
 
-use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -44,8 +42,7 @@ pub struct CutOff {
 /// The calls of one storage handle and all its clones.
 #[derive(Debug, Default)]
 pub(super) struct Lifecycle {
-    calls: Mutex<HashMap<u64, CutOff>>,
-    next_call: AtomicU64,
+    calls: Mutex<Calls>,
     /// Calls, and the aborts and commits that outlive them.
     tasks: TaskTracker,
     cut: CancellationToken,
@@ -64,14 +61,13 @@ impl Lifecycle {
         F: Future<Output = Result<Op::Output, RemoteStorageError>>,
     {
         let began = Instant::now();
-        let number = self.next_call.fetch_add(1, Ordering::Relaxed);
-        let in_flight = CutOff {
+        let call_of = CutOff {
             operation: Op::KIND,
             segment: op.segment().cloned(),
             progress: op.progress().cloned(),
         };
         let _token = self.tasks.token();
-        let _entry = {
+        let entry = {
             // Under the lock, so that a call is either refused or seen by `close`.
             let mut calls = self.calls.lock();
             if self.tasks.is_closed() {
@@ -80,16 +76,15 @@ impl Lifecycle {
                     Op::KIND
                 )));
             }
-            calls.insert(number, in_flight.clone());
             Entry {
                 lifecycle: self,
-                number,
+                place: calls.insert(call_of),
             }
         };
         tokio::select! {
             biased;
             result = call(op) => result,
-            () = self.cut.cancelled() => Err(cut_off(&in_flight, began.elapsed())),
+            () = self.cut.cancelled() => Err(cut_off(&entry.call(), began.elapsed())),
         }
     }
 
@@ -102,32 +97,68 @@ impl Lifecycle {
         if tokio::time::timeout(grace, self.tasks.wait()).await.is_ok() {
             return CloseReport::default();
         }
-        let mut left: Vec<_> = {
-            let calls = self.calls.lock();
-            calls
-                .iter()
-                .map(|(number, call)| (*number, call.clone()))
-                .collect()
-        };
-        left.sort_unstable_by_key(|(number, _)| *number);
+        let left = self.calls.lock().oldest_first();
         self.cut.cancel();
         let ended = tokio::time::timeout(ABORT_LIMIT, self.tasks.wait()).await;
         CloseReport {
-            cut_off: left.into_iter().map(|(_, call)| call).collect(),
+            cut_off: left,
             aborts_unfinished: ended.is_err(),
         }
+    }
+}
+
+/// The calls in flight. A place is taken again once its call has ended, so that in the long run
+/// none of them allocates.
+#[derive(Debug, Default)]
+struct Calls {
+    /// Each with its number, in the order in which they began.
+    places: Vec<Option<(u64, CutOff)>>,
+    free: Vec<usize>,
+    begun: u64,
+}
+
+impl Calls {
+    fn insert(&mut self, call: CutOff) -> usize {
+        let place = self.free.pop().unwrap_or(self.places.len());
+        if place == self.places.len() {
+            self.places.push(None);
+        }
+        self.places[place] = Some((self.begun, call));
+        self.begun += 1;
+        place
+    }
+
+    fn remove(&mut self, place: usize) -> Option<(u64, CutOff)> {
+        self.free.push(place);
+        self.places[place].take()
+    }
+
+    fn oldest_first(&self) -> Vec<CutOff> {
+        let mut calls: Vec<_> = self.places.iter().flatten().collect();
+        calls.sort_unstable_by_key(|(number, _)| *number);
+        calls.into_iter().map(|(_, call)| call.clone()).collect()
     }
 }
 
 /// Takes a call off the list, whichever way it ends.
 struct Entry<'a> {
     lifecycle: &'a Lifecycle,
-    number: u64,
+    place: usize,
+}
+
+impl Entry<'_> {
+    fn call(&self) -> CutOff {
+        let calls = self.lifecycle.calls.lock();
+        let call = calls.places[self.place].as_ref();
+        let (_, call) = call.expect("an entry keeps its place");
+        call.clone()
+    }
 }
 
 impl Drop for Entry<'_> {
     fn drop(&mut self) {
-        self.lifecycle.calls.lock().remove(&self.number);
+        // What it holds is dropped when the lock is free again.
+        let _call = self.lifecycle.calls.lock().remove(self.place);
     }
 }
 

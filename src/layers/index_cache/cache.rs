@@ -8,7 +8,7 @@ use bytes::Bytes;
 use uuid::Uuid;
 
 use super::config::IndexCacheConfig;
-use super::content::{Content, Fetch};
+use super::content::{Content, Fetch, Key};
 use super::handle::{FromFile, IndexHandle, Source};
 use super::inner::Inner;
 use super::load::{Wanted, found_or_missing};
@@ -154,6 +154,28 @@ impl RemoteIndexCache {
         };
         // Boxed, so that a hit in memory does not pay for the room that the rest takes.
         Box::pin(inner.read_or_load(wanted, found, erased(fetch))).await
+    }
+
+    /// The index, if the cache has it in memory.
+    pub(super) fn open_in_memory(
+        &self,
+        metadata: &RemoteLogSegmentMetadata,
+        index: IndexType,
+    ) -> Option<IndexHandle> {
+        let inner = self.inner.as_ref()?;
+        let bytes = match inner.peek(Key::new(metadata.remote_log_segment_id().id, index)?)? {
+            Content::Memory(bytes) => bytes,
+            Content::Missing => Bytes::new(),
+            Content::File(_) => return None,
+        };
+        inner.usage().hit(index);
+        let source = Source::Memory(bytes);
+        Some(IndexHandle::new(
+            metadata,
+            index,
+            source,
+            IndexCacheOutcome::Hit,
+        ))
     }
 
     /// The index as it lies in the cache, to be searched. One that is missing is empty.

@@ -35,8 +35,8 @@ enum Storage {
 impl IndexCacheConfig {
     /// A cache in files in the directory
     /// [`remote-log-index-cache`](crate::layout::REMOTE_INDEX_CACHE_DIR) below `log_dir`, as
-    /// Kafka has it. Searches read a few pages of a file; memory holds checksums of the content,
-    /// 1 byte for each KiB, and no file stays open.
+    /// Kafka has it. Searches read a page or two of a file; memory holds a checksum and an entry of
+    /// each page, 4 bytes for each KiB, and no file stays open.
     pub fn files(log_dir: impl AsRef<Path>) -> Self {
         Self::new(Storage::Files {
             log_dir: log_dir.as_ref().to_owned(),

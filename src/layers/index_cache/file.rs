@@ -1,5 +1,6 @@
 //! One index in a file.
 
+use std::convert::Infallible;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt as _;
@@ -14,6 +15,18 @@ use zerocopy::FromBytes;
 /// each kind (8, 12 and 34 bytes).
 const BLOCK_BYTES: usize = 4080;
 
+/// How much of each block's start is kept in memory: an entry of an offset or a time index.
+const HEAD_BYTES: usize = 12;
+
+/// What is kept of a block.
+#[derive(Clone, Copy, Debug)]
+struct Block {
+    /// CRC-32C.
+    checksum: u32,
+    /// The first bytes, and zeros where there are fewer.
+    head: [u8; HEAD_BYTES],
+}
+
 /// An index in a file, which goes away with its last holder.
 ///
 /// What is read is compared with checksums that are kept in memory, so damage on the disk is an
@@ -24,8 +37,8 @@ pub(super) struct IndexFile {
     length: usize,
     /// CRC-32C of the whole.
     checksum: u32,
-    /// CRC-32C of each block; not known yet of a file that an earlier process left.
-    blocks: OnceLock<Box<[u32]>>,
+    /// Not known yet of a file that an earlier process left.
+    blocks: OnceLock<Box<[Block]>>,
     /// Whether the file outlives this value.
     kept: AtomicBool,
 }
@@ -34,7 +47,7 @@ impl IndexFile {
     /// The file at `path`, to which `bytes` were just written.
     pub(super) fn written(path: PathBuf, bytes: &[u8], checksum: u32) -> Self {
         let file = Self::found(path, bytes.len(), checksum);
-        file.blocks.get_or_init(|| checksums(bytes));
+        file.blocks.get_or_init(|| blocks(bytes));
         file
     }
 
@@ -70,7 +83,7 @@ impl IndexFile {
         let mut bytes = vec![0; self.length];
         file.read_exact_at(&mut bytes, 0)?;
         check(&bytes, self.checksum)?;
-        self.blocks.get_or_init(|| checksums(&bytes));
+        self.blocks.get_or_init(|| blocks(&bytes));
         Ok(bytes.into())
     }
 
@@ -81,7 +94,7 @@ impl IndexFile {
             blocks
         } else {
             let bytes = self.read_from(&file)?;
-            self.blocks.get_or_init(|| checksums(&bytes))
+            self.blocks.get_or_init(|| blocks(&bytes))
         };
         Ok(FileEntries {
             file,
@@ -107,7 +120,7 @@ impl Drop for IndexFile {
 pub(super) struct FileEntries<'a> {
     file: File,
     length: usize,
-    blocks: &'a [u32],
+    blocks: &'a [Block],
     number: usize,
     block: Vec<u8>,
 }
@@ -129,6 +142,25 @@ impl FileEntries<'_> {
         )
     }
 
+    /// The entries among which a search ends: those of one block, and the first one of the next.
+    ///
+    /// `search` is one among the first entries of all blocks, which are in memory: so many, read
+    /// with the function that it is given. It ends with a look at the entry that it answers.
+    pub(super) fn narrowed<T: FromBytes, R>(
+        &self,
+        search: impl FnOnce(usize, &mut dyn FnMut(usize) -> Result<T, Infallible>) -> R,
+    ) -> std::ops::Range<usize> {
+        let (count, of_block) = (self.count::<T>(), BLOCK_BYTES / size_of::<T>());
+        let mut last = 0;
+        search(count.div_ceil(of_block), &mut |block| {
+            last = block;
+            let head = T::read_from_prefix(&self.blocks[block].head);
+            Ok(head.map_or_else(|_| unreachable!("larger than a head"), |(entry, _)| entry))
+        });
+        let begin = last * of_block;
+        begin..(begin + of_block + 1).min(count)
+    }
+
     fn load(&mut self, number: usize) -> io::Result<()> {
         if self.number == number {
             return Ok(());
@@ -140,15 +172,24 @@ impl FileEntries<'_> {
         self.file.read_exact_at(&mut self.block, start as u64)?;
         check(
             &self.block,
-            self.blocks.get(number).copied().unwrap_or_default(),
+            self.blocks.get(number).map_or(0, |block| block.checksum),
         )?;
         self.number = number;
         Ok(())
     }
 }
 
-fn checksums(bytes: &[u8]) -> Box<[u32]> {
-    bytes.chunks(BLOCK_BYTES).map(crc32c::crc32c).collect()
+fn blocks(bytes: &[u8]) -> Box<[Block]> {
+    let block = |bytes: &[u8]| {
+        let mut head = [0; HEAD_BYTES];
+        let known = bytes.len().min(HEAD_BYTES);
+        head[..known].copy_from_slice(&bytes[..known]);
+        Block {
+            checksum: crc32c::crc32c(bytes),
+            head,
+        }
+    };
+    bytes.chunks(BLOCK_BYTES).map(block).collect()
 }
 
 fn check(bytes: &[u8], checksum: u32) -> io::Result<()> {
@@ -212,6 +253,29 @@ mod tests {
                 entries.get::<U32>(entries_in_it * 2).is_ok(),
                 "four of the five bytes"
             );
+        }
+    }
+
+    #[test]
+    fn a_search_is_narrowed_to_one_block_by_what_is_in_memory() {
+        let dir = tempfile::tempdir().unwrap();
+        for count in [0_u64, 1, 509, 510, 511, 1020, 5000] {
+            let mut bytes = numbers(count);
+            bytes.extend([0xff; 5]);
+            let file = file(&dir, &bytes);
+            let entries = file.entries().unwrap();
+            for wanted in [0, 1, 509, 510, 511, 1020, 4999, 5000] {
+                // Looks from the front for the last one that is not above the wanted.
+                let range = entries.narrowed::<U64, _>(|blocks, first| {
+                    let below = (0..blocks)
+                        .take_while(|&block| first(block).unwrap().get() <= wanted)
+                        .last();
+                    below.map(first)
+                });
+                assert!(range.len() <= 511 && range.end as u64 <= count, "{range:?}");
+                let is_there = wanted < count;
+                assert_eq!(is_there, range.contains(&usize::try_from(wanted).unwrap()));
+            }
         }
     }
 

@@ -14,9 +14,9 @@ use super::load::Wanted;
 use crate::error::RemoteStorageError;
 use crate::index::{
     AbortedTxnIndexEntry, BytePosition, LogOffset, OffsetIndex, OffsetIndexEntry, OffsetPosition,
-    OffsetRange, TimeIndex, TimeIndexEntry, TimestampMs, TimestampOffset, TxnIndex,
-    TxnIndexSearchResult, lookup_offset, lookup_offset_range, lookup_scan_start,
-    lookup_upper_bound_offset, search_txn_index,
+    OffsetRange, TimeIndex, TimestampMs, TimestampOffset, TxnIndex, TxnIndexSearchResult,
+    lookup_offset, lookup_offset_range, lookup_scan_start, lookup_upper_bound_offset,
+    search_txn_index,
 };
 use crate::model::{IndexType, RemoteLogSegmentMetadata};
 
@@ -25,8 +25,8 @@ use crate::model::{IndexType, RemoteLogSegmentMetadata};
 ///
 /// It stays good whatever the cache evicts or removes meanwhile; the memory or the file goes with
 /// its last holder, so it is not to be kept for long. A search in memory allocates nothing and
-/// does not wait. In a file it reads some ten blocks of 4 KiB, each checked against a checksum, on
-/// a thread that may block.
+/// does not wait. In a file it reads a block or two of 4 KiB, each checked against a checksum, on a
+/// thread that may block; a transaction index takes as many as its answer is long.
 ///
 /// # Errors
 ///
@@ -107,8 +107,11 @@ impl IndexHandle {
         let base_offset = self.base_offset;
         let in_bytes = |bytes: &[u8]| OffsetIndex::new(base_offset, bytes).lookup(offset);
         self.search(in_bytes, move |entries| {
-            let count = entries.count::<OffsetIndexEntry>();
-            lookup_offset(base_offset, count, offset, |entry| entries.get(entry))
+            let range = entries.narrowed(|count, first: &mut dyn FnMut(usize) -> _| {
+                lookup_offset(base_offset, count, offset, first)
+            });
+            let entry = |entry| entries.get(range.start + entry);
+            lookup_offset(base_offset, range.len(), offset, entry)
         })
         .await
     }
@@ -120,8 +123,11 @@ impl IndexHandle {
         let base_offset = self.base_offset;
         let in_bytes = |bytes: &[u8]| OffsetIndex::new(base_offset, bytes).lookup_range(offset);
         self.search(in_bytes, move |entries| {
-            let count = entries.count::<OffsetIndexEntry>();
-            lookup_offset_range(base_offset, count, offset, |entry| entries.get(entry))
+            let range = entries.narrowed(|count, first: &mut dyn FnMut(usize) -> _| {
+                lookup_offset(base_offset, count, offset, first)
+            });
+            let entry = |entry| entries.get(range.start + entry);
+            lookup_offset_range(base_offset, range.len(), offset, entry)
         })
         .await
     }
@@ -155,8 +161,11 @@ impl IndexHandle {
         let base_offset = self.base_offset;
         let in_bytes = |bytes: &[u8]| TimeIndex::new(base_offset, bytes).scan_start(timestamp);
         self.search(in_bytes, move |entries| {
-            let count = entries.count::<TimeIndexEntry>();
-            lookup_scan_start(base_offset, count, timestamp, |entry| entries.get(entry))
+            let range = entries.narrowed(|count, first: &mut dyn FnMut(usize) -> _| {
+                lookup_scan_start(base_offset, count, timestamp, first)
+            });
+            let entry = |entry| entries.get(range.start + entry);
+            lookup_scan_start(base_offset, range.len(), timestamp, entry)
         })
         .await
     }

@@ -4,7 +4,7 @@ use zerocopy::IntoBytes as _;
 
 use super::*;
 use crate::error::ErrorKind;
-use crate::index::{OffsetIndexEntry, TimeIndexEntry};
+use crate::index::{AbortedTxnIndexEntry, OffsetIndexEntry, TimeIndexEntry, collect_aborted_txns};
 
 const ENTRIES: u32 = 5000;
 
@@ -62,6 +62,8 @@ async fn a_search_answers_the_same_wherever_the_index_is() {
         for offset in (0..60_000).step_by(997).chain([i64::MIN, 55, i64::MAX]) {
             let found = index.lookup(offset).await.unwrap();
             assert_eq!(found, expected.lookup(offset), "{} {offset}", case.mode);
+            let range = index.lookup_range(offset).await.unwrap();
+            assert_eq!(range, expected.lookup_range(offset), "{}", case.mode);
         }
         for position in (0..ENTRIES * 5000).step_by(499_979) {
             for size in [0, 1, 65_536, usize::MAX] {
@@ -94,6 +96,38 @@ async fn a_search_for_a_timestamp_answers_the_same_wherever_the_index_is() {
 }
 
 #[tokio::test]
+async fn a_search_for_aborted_transactions_answers_the_same_wherever_the_index_is() {
+    let entries: Vec<_> = (0..2000_i64)
+        .map(|number| AbortedTxnIndexEntry {
+            version: 0.into(),
+            producer_id: (number % 7).into(),
+            start_offset: (45 + number * 10).into(),
+            last_offset: (45 + number * 10 + 25).into(),
+            last_stable_offset: (45 + number * 10 + 10).into(),
+        })
+        .collect();
+    for case in Case::each(LARGE) {
+        let source = Source::new(entries.as_bytes().to_vec());
+        let index = open_cached(&case, IndexType::Transaction, &source).await;
+        for (from, to) in [
+            (0, 45),
+            (45, 46),
+            (5_000, 5_100),
+            (20_000, 30_000),
+            (90_000, 90_001),
+        ] {
+            let found = index.collect_aborted_txns(from, to).await.unwrap();
+            assert_eq!(
+                found,
+                collect_aborted_txns(&entries, from, to),
+                "{}",
+                case.mode
+            );
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_search_in_an_index_of_another_kind_is_refused() {
     for case in Case::each(LARGE) {
         let source = Source::new(time_index());
@@ -105,6 +139,8 @@ async fn a_search_in_an_index_of_another_kind_is_refused() {
             "this search is one in `*.index` and not in `*.timeindex`: open that index"
         );
         index.fetch_upper_bound_offset(0, 1).await.unwrap_err();
+        index.lookup_range(50).await.unwrap_err();
+        index.collect_aborted_txns(50, 60).await.unwrap_err();
         let source = Source::new(offset_index());
         let index = open_cached(&case, IndexType::Offset, &source).await;
         index.scan_start(50).await.unwrap_err();
