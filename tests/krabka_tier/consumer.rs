@@ -150,6 +150,28 @@ fn a_damaged_transaction_index_delivers_no_aborted_data() {
     assert!(committed("payments", 0, 0, i64::MAX).starts_with(&run.text()));
 }
 
+#[test]
+fn a_lost_transaction_index_is_found_out() {
+    let scratch = Scratch::with_tier_of(&["payments-0"]);
+    for (path, _) in scratch.tier_files() {
+        if path
+            .extension()
+            .is_some_and(|extension| extension == "txnindex")
+        {
+            fs::remove_file(scratch.tier().join(path)).unwrap();
+        }
+    }
+    let more = ["--offset", "0", "--read-committed"];
+    let run = read(&scratch.url(), "payments", 0, &more);
+    run.fails(
+        1,
+        &[
+            "a transaction was aborted at offset",
+            "lost the transaction index",
+        ],
+    );
+}
+
 fn ls_last_segment(scratch: &Scratch) -> i64 {
     let ls = run(&["ls", &scratch.url(), "--json"]).ok().json();
     let segments = ls[0]["segments"].as_array().unwrap();
@@ -190,6 +212,35 @@ fn a_timestamp_leads_to_the_offset_that_kafkas_consumer_gets() {
         }
     }
     assert!(found > 60, "{found}");
+}
+
+#[test]
+fn a_timestamp_is_found_without_time_indexes_too() {
+    let scratch = Scratch::with_tier_of(&["orders-1"]);
+    fs::remove_file(scratch.tier_file(0, ".timeindex")).unwrap();
+    let last = special_offset("orders", 1, "latest_tiered");
+    let rows = expected("orders", 1)["offsets_for_times"].take();
+    for row in rows.as_array().unwrap().iter().step_by(7) {
+        let ask = row["ask_ms"].to_string();
+        let more = ["--from-timestamp", &ask, "--max-bytes", "1"];
+        let run = read(&scratch.url(), "orders", 1, &more);
+        assert_eq!(run.code, Some(0), "{run:?}");
+        let says = "note: the timestamp is looked for from batch to batch: ";
+        assert!(run.stderr.starts_with(says), "{}", run.stderr);
+        let offset = row["offset"].as_i64();
+        match offset.filter(|offset| (0..=last).contains(offset)) {
+            Some(offset) => {
+                let start = format!("{{\"offset\":{offset},");
+                assert!(run.text().starts_with(&start), "{ask}: {}", run.text());
+            }
+            None => assert_eq!(run.text(), "", "{ask}"),
+        }
+    }
+    // What is damaged may have the record.
+    let log = scratch.tier_file(0, ".log");
+    fs::write(&log, "no batch").unwrap();
+    let ask = rows[rows.as_array().unwrap().len() / 2]["ask_ms"].to_string();
+    read(&scratch.url(), "orders", 1, &["--from-timestamp", &ask]).fails(1, &["is damaged"]);
 }
 
 #[test]

@@ -98,6 +98,15 @@ fn the_whole_way_there_and_back(scheme: &str, variables: &Variables) {
     assert!(expected.starts_with(&records));
     assert_eq!(records.lines().count(), 153);
 
+    let restored = tempfile::tempdir().unwrap();
+    let to = restored.path().join("payments-1");
+    let restore = [&["restore"], &read[1..6], &["--to", to.to_str().unwrap()]].concat();
+    run(&restore).ok();
+    for name in ["00000000000000000003.log", "00000000000000000183.snapshot"] {
+        let source = std::fs::read(test_data("partitions/payments-1").join(name)).unwrap();
+        assert!(std::fs::read(to.join(name)).unwrap() == source, "{name}");
+    }
+
     run(&["rm", &url, "--topic", "payments", "--yes"]).ok();
     assert_eq!(run(&["ls", &url, "--json"]).ok().text(), "");
 }

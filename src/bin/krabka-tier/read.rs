@@ -3,6 +3,8 @@
 mod json;
 mod walk;
 
+use std::ops::ControlFlow;
+
 use clap::{ArgGroup, Args, ValueEnum};
 use krabka_remote_storage::index::Batch;
 use uuid::Uuid;
@@ -128,9 +130,12 @@ async fn read(tier: &Tier, args: ReadArgs) -> Result<(), Failure> {
         return Ok(());
     };
     let mut output = Output::new(Audience::Machines);
-    let write = |batch: &Batch<'_>| match args.format {
-        Format::Raw => output.bytes(batch.bytes()),
-        Format::Json => json::write(batch, offset, args.values, &mut output),
+    let write = |batch: &Batch<'_>| {
+        match args.format {
+            Format::Raw => output.bytes(batch.bytes()),
+            Format::Json => json::write(batch, offset, args.values, &mut output),
+        }
+        .map(ControlFlow::Continue)
     };
     let result = log.read(offset, Budget::new(args.max_bytes), write).await;
     // What was read before a failure is whole, and is written out.

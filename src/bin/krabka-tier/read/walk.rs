@@ -5,10 +5,14 @@
 //! that is lost or wrong by reading the log from its start, a damaged copy of a segment by another
 //! one. Everything else that is damaged is an error, after what could be read before it.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+use std::mem;
+use std::ops::ControlFlow;
 
 use krabka_remote_storage::RemoteStorageError;
-use krabka_remote_storage::index::{Batch, Batches};
+use krabka_remote_storage::index::{
+    Batch, Batches, ControlRecordType, DEFAULT_MAX_DECOMPRESSED_BYTES,
+};
 use krabka_remote_storage::model::{
     IndexType, RemoteLogSegmentMetadata, TopicIdPartition, kafka_uuid,
 };
@@ -92,6 +96,9 @@ struct Place {
     segment: Option<Uuid>,
     /// Segments that are read without their index.
     without_index: HashSet<Uuid>,
+    /// Of transactions whose end has not been read: the producer, and the first offset whose data was
+    /// handed out as committed.
+    delivered: HashMap<i64, i64>,
 }
 
 impl<'a> TierLog<'a> {
@@ -162,33 +169,55 @@ impl<'a> TierLog<'a> {
 
     /// The offset of the first record whose timestamp is this one or later.
     pub(super) async fn offset_for_timestamp(
-        &self,
+        &mut self,
         timestamp_ms: i64,
     ) -> Result<Option<i64>, Failure> {
-        let first = self.segments.first().map_or(0, TierSegment::base_offset);
-        let lineage = self.view.lineage.epochs();
-        let found = self
-            .view
-            .reader
-            .offset_for_timestamp(&self.partition, timestamp_ms, first, Some(lineage))
-            .await
-            .map_err(|error| {
-                let what = format!("cannot look up the timestamp {timestamp_ms}");
-                Failure::during(what, error)
-            })?;
-        match (found, self.damaged.first()) {
-            // It may be what has the record.
-            (None, Some(damaged)) => Err(damaged.failure()),
-            _ => Ok(found.map(|found| found.offset)),
+        let Some(first) = self.segments.first().map(TierSegment::base_offset) else {
+            return Ok(None);
+        };
+        if self.damaged.is_empty() {
+            let lineage = self.view.lineage.epochs();
+            let found = self
+                .view
+                .reader
+                .offset_for_timestamp(&self.partition, timestamp_ms, first, Some(lineage))
+                .await;
+            match found {
+                Ok(found) => return Ok(found.map(|found| found.offset)),
+                Err(error) if is_damage(&error) => print_note(format_args!(
+                    "the timestamp is looked for from batch to batch: {}",
+                    chain(&error)
+                )),
+                Err(error) => return Err(error.into()),
+            }
         }
+        let isolation = mem::replace(&mut self.isolation, Isolation::Uncommitted);
+        let mut found = None;
+        let walked = self
+            .read(first, Budget::new(None), |batch| {
+                found = batch.first_record_at_or_after_timestamp(
+                    first,
+                    timestamp_ms,
+                    DEFAULT_MAX_DECOMPRESSED_BYTES,
+                )?;
+                Ok(match found {
+                    Some(_) => ControlFlow::Break(()),
+                    None => ControlFlow::Continue(()),
+                })
+            })
+            .await;
+        self.isolation = isolation;
+        walked?;
+        Ok(found.map(|(offset, _)| offset))
     }
 
-    /// Hands each batch that ends at or after `offset` to `write`, until the budget or the tier ends.
+    /// Hands each batch that ends at or after `offset` to `write`, until that has enough, or the
+    /// budget or the tier ends.
     pub(super) async fn read(
         &mut self,
         offset: i64,
         mut budget: Budget,
-        mut write: impl FnMut(&Batch<'_>) -> Result<(), Failure>,
+        mut write: impl FnMut(&Batch<'_>) -> Result<ControlFlow<()>, Failure>,
     ) -> Result<(), Failure> {
         self.check_bounds(offset)?;
         let mut place = Place {
@@ -196,6 +225,7 @@ impl<'a> TierLog<'a> {
             at: offset,
             segment: None,
             without_index: HashSet::new(),
+            delivered: HashMap::new(),
         };
         while !budget.is_spent() {
             let max_bytes = if place.at < place.next {
@@ -260,13 +290,13 @@ impl<'a> TierLog<'a> {
         }
     }
 
-    /// Hands out what is wanted of these batches. False when the budget has ended.
+    /// Hands out what is wanted of these batches. False when there was enough.
     fn hand_out(
         &self,
         place: &mut Place,
         read: &Read,
         budget: &mut Budget,
-        write: &mut impl FnMut(&Batch<'_>) -> Result<(), Failure>,
+        write: &mut impl FnMut(&Batch<'_>) -> Result<ControlFlow<()>, Failure>,
     ) -> Result<bool, Failure> {
         let batches = read.batches();
         let segment = &batches.segment;
@@ -297,8 +327,12 @@ impl<'a> TierLog<'a> {
             if !budget.take(batch.size() as u64) {
                 return Ok(false);
             }
-            if visible.holds(&batch) {
-                write(&batch)?;
+            let is_visible = visible.holds(&batch);
+            if self.isolation == Isolation::Committed {
+                place.follow_transaction(&batch, is_visible)?;
+            }
+            if is_visible && write(&batch)?.is_break() {
+                return Ok(false);
             }
             place.next = last_offset.saturating_add(1);
         }
@@ -425,6 +459,38 @@ impl<'a> TierLog<'a> {
     fn is_damaged(&self, segment: &TierSegment) -> bool {
         let mut damaged = self.damaged.iter();
         damaged.any(|damaged| damaged.segment.listed.id == segment.listed.id)
+    }
+}
+
+impl Place {
+    /// Fails when records were handed out that turn out to be aborted: a segment without a
+    /// transaction index has none, or has lost it.
+    fn follow_transaction(&mut self, batch: &Batch<'_>, is_visible: bool) -> Result<(), Failure> {
+        if batch.magic() != 2 || !batch.header()?.is_transactional() {
+            return Ok(());
+        }
+        let header = batch.header()?;
+        let producer = header.producer_id();
+        if !header.is_control() {
+            if is_visible {
+                self.delivered
+                    .entry(producer)
+                    .or_insert(header.base_offset());
+            }
+            return Ok(());
+        }
+        let marker = batch.records(DEFAULT_MAX_DECOMPRESSED_BYTES)?;
+        let marker = marker.iter().next();
+        let kind = marker.as_ref().map(ControlRecordType::of).transpose()?;
+        match (self.delivered.remove(&producer), kind) {
+            (Some(first), Some(ControlRecordType::Abort)) => Err(Failure::Refused(format!(
+                "a transaction was aborted at offset {}, and its records from offset {first} on were \
+                 written as committed: the tier has lost the transaction index of the segment with \
+                 that offset",
+                header.base_offset()
+            ))),
+            _ => Ok(()),
+        }
     }
 }
 
