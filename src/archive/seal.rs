@@ -192,6 +192,8 @@ async fn signature(signer: &dyn ManifestSigner, message: &[u8]) -> Result<[u8; 6
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicUsize;
+
     use async_trait::async_trait;
 
     use super::super::vectors::{
@@ -328,6 +330,69 @@ mod tests {
             archiver.seal(&v2_metadata(), v2().objects).await,
             Err(WormError::SigningKey(text)) if text.contains(KEY_ID)
         ));
+    }
+
+    /// Signs with the seed of the vectors, counts how often, and fails while it is told to.
+    #[derive(Debug)]
+    struct Counted {
+        signer: FileSigner,
+        calls: AtomicUsize,
+        fails: AtomicBool,
+    }
+
+    #[async_trait]
+    impl ManifestSigner for Counted {
+        fn key_id(&self) -> &str {
+            self.signer.key_id()
+        }
+
+        fn public_key(&self) -> &ManifestPublicKey {
+            self.signer.public_key()
+        }
+
+        async fn sign(&self, message: &[u8]) -> Result<[u8; 64], WormError> {
+            self.calls.fetch_add(1, Ordering::Relaxed);
+            if self.fails.load(Ordering::Relaxed) {
+                return Err(WormError::SigningKey("away".to_owned()));
+            }
+            self.signer.sign(message).await
+        }
+    }
+
+    #[tokio::test]
+    async fn a_key_is_tried_once_and_again_after_it_has_failed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("key.pem");
+        crate::archive::generate_key(&path).unwrap();
+        let signer = Arc::new(Counted {
+            signer: FileSigner::load(KEY_ID, &path).unwrap(),
+            calls: AtomicUsize::new(0),
+            fails: AtomicBool::new(false),
+        });
+        let archiver = WormArchiver::new(Some(Arc::clone(&signer) as Arc<dyn ManifestSigner>));
+        let calls = || signer.calls.load(Ordering::Relaxed);
+        for _ in 0..3 {
+            archiver.check_key().await.unwrap();
+        }
+        assert_eq!(calls(), 1);
+        archiver.seal(&v2_metadata(), v2().objects).await.unwrap();
+        archiver.check_key().await.unwrap();
+        assert_eq!(calls(), 2);
+        signer.fails.store(true, Ordering::Relaxed);
+        let failed = archiver.seal(&v2_metadata(), v2().objects).await;
+        assert!(matches!(failed, Err(WormError::SigningKey(_))));
+        archiver.check_key().await.unwrap_err();
+        signer.fails.store(false, Ordering::Relaxed);
+        archiver.check_key().await.unwrap();
+        assert_eq!(calls(), 5);
+    }
+
+    #[tokio::test]
+    async fn a_signature_of_the_trial_fits_no_manifest() {
+        let head = manifest_head(&v2());
+        let chain = v2().chain;
+        let message = manifest_signing_bytes(KEY_ID, chain.epoch_id, chain.seq, head);
+        assert!(!message.starts_with(KEY_CHECK) && !KEY_CHECK.starts_with(&message[..24]));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! | Span | Level | Fields |
 //! |---|---|---|
 //! | `segment_operation` | info | `operation`, `topic`, `partition`, `segment` (Kafka's text of the id), `outcome` |
+//! | `seal_manifest` | info | `key`, `epoch`, `seq`; opened by the [seal](super::seal) around the commit of a copy, which may outlive its operation |
 //! | `store_request` | debug | `request`, `key`, `part`, `attempt`, `outcome` |
 //!
 //! Around a segment operation the layer goes outermost. Around a store request it goes directly

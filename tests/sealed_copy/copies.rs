@@ -191,6 +191,32 @@ async fn a_store_that_must_name_versions_and_names_none_gets_no_manifest() {
     assert_eq!(store.objects().await.len(), 6, "and nothing was removed");
 }
 
+#[tokio::test]
+async fn a_receipt_names_the_version_of_its_manifest_where_that_fits() {
+    for (custom_metadata_limit, version) in [(1024, Some("version-1")), (252, None)] {
+        let store = TestStore::new();
+        store.count_versions();
+        let rules = SealRules {
+            custom_metadata_limit,
+            require_version_ids: true,
+        };
+        let storage = builder(&store)
+            .seal(archiver(1), rules, MultipartCreate::Conditional)
+            .build();
+        let dir = dir();
+        let receipt = storage
+            .copy(copy_to(&dir, 0x1e, 0, genesis()))
+            .await
+            .unwrap();
+        assert_eq!(store.requests().len(), 7, "each write named its version");
+        let custom_metadata = receipt.custom_metadata.as_ref().unwrap();
+        assert!(custom_metadata.0.len() <= custom_metadata_limit);
+        let record = record(Some(custom_metadata));
+        assert_eq!(record.manifest_version_id.as_deref(), version);
+        assert!(verify(&store).await.ok());
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_failed_copy_removes_nothing_and_its_place_stays_free() {
     let store = TestStore::new();

@@ -105,7 +105,7 @@ impl TestStore {
         *self.script.lock() = Arc::new(script);
     }
 
-    /// From now on each write gets a version, `v1` being an object's first.
+    /// From now on each write gets a version, `version-1` being an object's first.
     pub fn count_versions(&self) {
         *self.versions.lock() = Some(HashMap::new());
     }
@@ -124,13 +124,13 @@ impl TestStore {
         let mut versions = self.versions.lock();
         let version = versions.as_mut()?.entry(key.clone()).or_default();
         *version += 1;
-        Some(format!("v{version}"))
+        Some(format!("version-{version}"))
     }
 
     fn version(&self, key: &Path) -> Option<String> {
         let versions = self.versions.lock();
         let version = versions.as_ref()?.get(key)?;
-        Some(format!("v{version}"))
+        Some(format!("version-{version}"))
     }
 
     fn versioned(&self, key: &Path, result: PutResult) -> PutResult {
