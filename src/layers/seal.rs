@@ -296,12 +296,13 @@ impl Sealer {
         let sealer = self.clone();
         let (partition, key) = (place.partition().clone(), place.manifest_key());
         let committing = async move {
-            let result = sealer.store(&mut place).await;
+            // Counted here: nobody may be waiting any more.
+            let result = sealer.store(&mut place).await.map_err(failed);
             (place, result)
         };
         let committed = self.parts.tasks.spawn(committing.in_current_span());
         match committed.await {
-            Ok((place, result)) => (place, result.map_err(failed)),
+            Ok(ended) => ended,
             // Its runtime was shut down.
             Err(_) => (
                 self.parts.places.enter(&partition).await,

@@ -68,7 +68,11 @@ async fn where_the_store_guarantees_too_little_each_byte_is_read_back_once() {
 
         let (log, others) = receipt.objects.split_first().unwrap();
         assert!(!log.create_precondition, "{large:?} only finds out");
-        let version = if reserved == 1 { "version-2" } else { "version-1" };
+        let version = if reserved == 1 {
+            "version-2"
+        } else {
+            "version-1"
+        };
         assert_eq!(log.version_id.as_deref(), Some(version));
         assert!(others.iter().all(|object| object.create_precondition));
         let report = verify(&store).await;
