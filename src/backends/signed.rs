@@ -73,6 +73,7 @@ impl Request {
 
 /// An answer whose status is a success.
 pub(super) struct Answer {
+    #[cfg(feature = "aws")]
     pub(super) headers: HeaderMap,
     pub(super) body: Vec<u8>,
 }
@@ -107,6 +108,7 @@ impl SignedClient {
             });
         }
         Ok(Answer {
+            #[cfg(feature = "aws")]
             headers: parts.headers,
             body,
         })

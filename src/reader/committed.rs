@@ -267,7 +267,7 @@ impl CommittedRead {
     ///
     /// # Errors
     ///
-    /// [`Corrupt`](ErrorKind::Corrupt) for a damaged control batch.
+    /// [`Corrupt`](crate::ErrorKind::Corrupt) for a damaged control batch.
     pub fn visible_batches(
         &self,
         max_decompressed_bytes: usize,
