@@ -146,19 +146,23 @@ impl RemoteLogMetadataCache {
         } in epochs
         {
             let state = self.epochs.entry(leader_epoch).or_default();
-            state.highest = highest_offset;
+            state.highest = state.highest.max(highest_offset);
             for (start, id) in readable {
                 let Some(slot_id) = self.slots.find(id) else {
                     continue;
                 };
                 let slot = &self.slots[slot_id];
-                let span = slot.epoch(leader_epoch);
                 if slot.state == RemoteLogSegmentState::CopySegmentFinished
-                    && span.is_some_and(|span| span.start == start)
+                    && let Some(span) = slot.epoch(leader_epoch)
+                    && span.start == start
+                    && span.end.is_some()
                     && state.unreferenced.remove(&slot_id)
-                    && let Some(displaced) = state.readable.insert(start, slot_id)
                 {
-                    state.unreferenced.insert(displaced);
+                    if let Some(displaced) = state.readable.insert(start, slot_id) {
+                        state.unreferenced.insert(displaced);
+                    }
+                    // What is readable was readable, whatever the dump says.
+                    state.highest = state.highest.max(span.end);
                 }
             }
         }

@@ -1,5 +1,6 @@
 //! Random histories, hostile ones included: every answer of the cache is the model's.
 
+use krabka_remote_storage::dump::{EpochDump, PartitionDump};
 use krabka_remote_storage::metadata::RemoteLogMetadataCache;
 use krabka_remote_storage::{
     LeaderEpoch, RemoteLogSegmentMetadataUpdate, RemotePartitionDeleteMetadata,
@@ -18,6 +19,29 @@ enum Event {
     Add(RemoteLogSegmentMetadata),
     Update(RemoteLogSegmentMetadataUpdate),
     Delete(RemotePartitionDeleteState),
+}
+
+/// A row of a dump that nobody has checked.
+fn row() -> impl Strategy<Value = RemoteLogSegmentMetadata> {
+    (segment(), select(&RemoteLogSegmentState::ALL[..])).prop_map(|(segment, state)| {
+        let details =
+            RemoteLogSegmentDetails::new(1024, state, segment.segment_leader_epochs().clone());
+        let (start, end) = (segment.start_offset(), segment.end_offset());
+        let id = segment.remote_log_segment_id().clone();
+        RemoteLogSegmentMetadata::new(id, start, end, 1_000, 1, 10, details).unwrap()
+    })
+}
+
+fn epoch_dump() -> impl Strategy<Value = EpochDump> {
+    let readable = (offset(), (0..7_u128).prop_map(Uuid::from_u128));
+    let readable = prop::collection::vec(readable, 0..8);
+    (EPOCHS, readable, prop::option::of(offset())).prop_map(|(epoch, readable, highest_offset)| {
+        EpochDump {
+            leader_epoch: LeaderEpoch(epoch),
+            readable,
+            highest_offset,
+        }
+    })
 }
 
 /// Mostly small offsets, so that segments overlap; now and then an edge.
@@ -159,6 +183,33 @@ fn assert_same_answers(cache: &RemoteLogMetadataCache, model: &Model) {
     assert_eq!(cache.delete_state(), model.deletion());
 }
 
+/// What holds of every cache, wherever it came from.
+fn assert_consistent(cache: &RemoteLogMetadataCache) {
+    let all = cache.list_segments();
+    for epoch in EPOCHS.map(LeaderEpoch) {
+        let of_epoch = all.iter().map(SegmentView::to_metadata);
+        let of_epoch: Vec<_> = of_epoch
+            .filter(|segment| segment.segment_leader_epochs().contains_key(&epoch))
+            .collect();
+        let listed = cache.list_segments_by_epoch(epoch);
+        let listed: Vec<_> = listed.iter().map(SegmentView::to_metadata).collect();
+        assert_eq!(listed, of_epoch);
+        let sizes = of_epoch
+            .iter()
+            .map(|s| i64::from(s.segment_size_in_bytes()));
+        assert_eq!(cache.log_size(epoch), sizes.sum::<i64>());
+        for offset in (-2..60).chain([i64::MIN, i64::MAX - 1, i64::MAX]) {
+            if let Some(found) = cache.find_segment(epoch, offset) {
+                assert!((found.start_offset()..=found.end_offset()).contains(&offset));
+                assert_eq!(found.state(), RemoteLogSegmentState::CopySegmentFinished);
+                assert!(of_epoch.contains(&found.to_metadata()));
+                assert!(cache.highest_offset(epoch) >= Some(offset));
+            }
+            cache.find_segment_with_txn_index(epoch, offset);
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
@@ -218,5 +269,35 @@ proptest! {
             apply(&mut imported, &mut model, event, *replay);
         }
         assert_same_answers(&imported, &model);
+    }
+    /// A dump may say anything: what it makes is still a cache, and dumps of that keep it.
+    #[test]
+    fn whatever_a_dump_says_makes_a_cache_that_holds_together(
+        segments in prop::collection::vec(row(), 0..12),
+        delete_state in prop::option::of(select(&RemotePartitionDeleteState::ALL[..])),
+        epochs in prop::collection::vec(epoch_dump(), 0..6),
+        more in prop::collection::vec((event(), any::<bool>()), 0..20),
+    ) {
+        let mut dump = PartitionDump::new(tp(), segments, delete_state);
+        // Of readable entries as an export writes them, too, some fit.
+        let fitting = RemoteLogMetadataCache::import(dump.clone()).export().epochs;
+        dump.epochs = fitting;
+        dump.epochs.extend(epochs);
+        let mut cache = RemoteLogMetadataCache::import(dump);
+        assert_consistent(&cache);
+        let again = cache.export();
+        prop_assert_eq!(&RemoteLogMetadataCache::import(again.clone()).export(), &again);
+        for (event, replay) in &more {
+            let _ = match event {
+                Event::Add(segment) if *replay => cache.replay_add_segment(segment),
+                Event::Add(segment) => cache.add_segment(segment),
+                Event::Update(update) => cache.update_segment(update),
+                Event::Delete(state) => {
+                    let event = RemotePartitionDeleteMetadata::new(tp(), *state, 1, 1);
+                    cache.replay_partition_delete(&event)
+                }
+            };
+            assert_consistent(&cache);
+        }
     }
 }

@@ -195,8 +195,13 @@ fn entries_that_do_not_fit_a_finished_segment_are_left_out() {
         manager.highest_offset_for_epoch(&tp, EPOCH).unwrap(),
         Some(77)
     );
-    let listed = manager.list_remote_log_segments(&tp).unwrap();
-    assert_eq!(listed.iter().map(id_of).collect::<Vec<_>>(), [1, 2, 3]);
+    for listed in [
+        manager.list_remote_log_segments(&tp),
+        manager.list_remote_log_segments_by_epoch(&tp, EPOCH),
+    ] {
+        let listed: Vec<_> = listed.unwrap().iter().map(id_of).collect();
+        assert_eq!(listed, [1, 2, 3]);
+    }
     let segment = manager
         .remote_log_segment_metadata(&tp, LeaderEpoch(3), 5)
         .unwrap();
@@ -219,4 +224,55 @@ fn the_state_of_a_partitions_deletion_is_taken_as_it_is() {
         let deleted = state == RemotePartitionDeleteState::DeletePartitionFinished;
         assert_eq!(found(&manager, &tp, 5).is_none(), deleted, "{state}");
     }
+}
+
+#[test]
+fn rows_that_differ_only_in_what_they_say_of_a_segment_count_alike_in_whatever_order() {
+    let tp = tp(1, 0);
+    let row = |end, at| {
+        let started = segment_in(&tp, 1, (0, end), CopySegmentStarted);
+        let mut finish = update(&tp, 1, CopySegmentFinished);
+        finish.event_timestamp_ms = at;
+        started.with_update(&finish).unwrap()
+    };
+    for rows in orders(&[row(9, 5), row(7, 6), row(8, 6)]) {
+        let manager = imported(dump_of(rows));
+        let listed = manager.list_remote_log_segments(&tp).unwrap();
+        assert_eq!(listed, [row(8, 6)], "the latest, and of those the longest");
+    }
+}
+
+#[test]
+fn what_is_readable_was_readable_whatever_highest_offset_a_dump_says() {
+    let tp = tp(1, 0);
+    for said in [None, Some(3), Some(9), Some(77)] {
+        let mut dump = dump_of(vec![segment_in(&tp, 1, (0, 9), CopySegmentFinished)]);
+        dump.partitions[0].epochs = vec![EpochDump {
+            leader_epoch: EPOCH,
+            readable: vec![(0, Uuid::from_u128(1))],
+            highest_offset: said,
+        }];
+        let manager = imported(dump);
+        assert_eq!(found(&manager, &tp, 5), Some(1));
+        let highest = manager.highest_offset_for_epoch(&tp, EPOCH).unwrap();
+        assert_eq!(highest, said.max(Some(9)));
+        let again = imported(manager.export());
+        assert_eq!(again.export(), manager.export());
+        assert_eq!(found(&again, &tp, 5), Some(1));
+    }
+}
+
+#[test]
+fn a_copy_that_came_to_nothing_leaves_no_trace_in_an_export() {
+    let tp = tp(1, 0);
+    let manager = InmemoryRemoteLogMetadataManager::new();
+    manager
+        .add_remote_log_segment_metadata(started(&tp, 1, 0, 9))
+        .unwrap();
+    for state in [DeleteSegmentStarted, DeleteSegmentFinished] {
+        manager
+            .update_remote_log_segment_metadata(update(&tp, 1, state))
+            .unwrap();
+    }
+    assert_eq!(manager.export(), dump_of(Vec::new()));
 }
