@@ -241,3 +241,33 @@ async fn a_plugin_that_blocks_does_not_stop_the_runtime() {
     open.send(()).unwrap();
     assert_eq!(lookup.await.unwrap(), None);
 }
+
+#[test]
+fn a_call_that_is_dropped_before_a_thread_took_it_is_never_made() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .max_blocking_threads(1)
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let (open, gate) = mpsc::channel();
+        let plugin = Arc::new(Plugin {
+            gate: Some(Mutex::new(gate)),
+            ..Plugin::default()
+        });
+        let store = PluginMetadataStore::new(plugin.clone());
+        let tp = tp(1, 0);
+        // It holds the only thread.
+        let mut first = store.find_segment(&tp, EPOCH, 1);
+        assert!((&mut first).now_or_never().is_none());
+        let mut second = store.find_segment(&tp, EPOCH, 2);
+        assert!((&mut second).now_or_never().is_none());
+        drop(second);
+        for _ in 0..3 {
+            open.send(()).unwrap();
+        }
+        assert_eq!(first.await.unwrap(), None);
+        // The thread has come to a later call, so it has passed over the second.
+        assert_eq!(store.find_segment(&tp, EPOCH, 3).await.unwrap(), None);
+        assert_eq!(plugin.lookups.load(Ordering::Acquire), 2);
+    });
+}

@@ -83,75 +83,100 @@ fn read_once(
     assert!(possible.contains(&&*states), "{states:?}");
 }
 
-/// Each event goes to partition 0 first and then to partition 1, so partition 1 is never ahead.
+/// So many that whoever looks at one after the other is overtaken.
+fn many_partitions() -> Vec<TopicIdPartition> {
+    (0..16).map(|partition| tp(1, partition)).collect()
+}
+
+/// Exports that a reader makes before its writer may end.
+const EXPORTS: u64 = 1_000;
+
+/// Each event goes to the partitions in turn: none is ever ahead of one before it.
 #[test]
 fn an_export_shows_all_partitions_at_one_moment() {
     let manager = InmemoryRemoteLogMetadataManager::new();
-    let partitions = [tp(1, 0), tp(1, 1)];
+    let partitions = many_partitions();
     for tp in &partitions {
         store_segment(&manager, tp, 0, (0, 0));
     }
-    let done = AtomicBool::new(false);
+    let exports = AtomicU64::new(0);
     thread::scope(|scope| {
-        let reader = scope.spawn(|| {
-            while !done.load(Ordering::Acquire) {
+        scope.spawn(|| {
+            let _done = Done(&exports);
+            for _ in 0..EXPORTS {
                 let RlmmCacheDump { partitions } = manager.export();
-                let lengths: Vec<_> = partitions.iter().map(|p| p.segments.len()).collect();
-                let ahead = lengths[0].checked_sub(lengths[1]);
-                assert!(matches!(ahead, Some(0 | 1)), "{lengths:?}");
+                let highest: Vec<_> = partitions
+                    .iter()
+                    .map(|partition| partition.epochs[0].highest_offset.unwrap())
+                    .collect();
+                assert!(highest.is_sorted_by(|a, b| a >= b), "{highest:?}");
+                assert!(highest[0] - highest[highest.len() - 1] <= 1, "{highest:?}");
+                exports.fetch_add(1, Ordering::AcqRel);
             }
         });
-        for id in 1..500_u32 {
+        let mut round = 0;
+        while exports.load(Ordering::Acquire) < EXPORTS {
+            round += 1;
             for tp in &partitions {
-                let segment = started(tp, u128::from(id), i64::from(id), i64::from(id));
-                manager.add_remote_log_segment_metadata(segment).unwrap();
+                let id = u128::try_from(round).unwrap();
+                store_segment(&manager, tp, id, (round, round));
+                for state in [DeleteSegmentStarted, DeleteSegmentFinished] {
+                    let event = update(tp, id - 1, state);
+                    manager.update_remote_log_segment_metadata(event).unwrap();
+                }
             }
         }
-        done.store(true, Ordering::Release);
-        reader.join().unwrap();
     });
 }
 
-/// A writer beside imports of another partition loses nothing, and an import is never half there.
+/// Ends a writer's loop, also when its reader panics.
+struct Done<'a>(&'a AtomicU64);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        self.0.store(EXPORTS, Ordering::Release);
+    }
+}
+
+/// A writer beside imports of other partitions loses nothing, and of two imports of the same
+/// partitions one is there whole.
 #[test]
 fn an_import_takes_effect_at_one_moment() {
     let manager = InmemoryRemoteLogMetadataManager::new();
-    let (a, b, other) = (tp(1, 0), tp(1, 1), tp(2, 0));
+    let partitions = many_partitions();
+    let other = tp(2, 0);
     let dump = |id| {
         let source = InmemoryRemoteLogMetadataManager::new();
-        for tp in [&a, &b] {
+        for tp in &partitions {
             store_segment(&source, tp, id, (0, 9));
         }
         source.export()
     };
     let dumps = [dump(1), dump(2)];
     manager.import(dumps[0].clone());
-    let done = AtomicBool::new(false);
+    let exports = AtomicU64::new(0);
     thread::scope(|scope| {
-        let reader = scope.spawn(|| {
-            while !done.load(Ordering::Acquire) {
+        for dump in &dumps {
+            scope.spawn(|| {
+                while exports.load(Ordering::Acquire) < EXPORTS {
+                    manager.import(dump.clone());
+                }
+            });
+        }
+        scope.spawn(|| {
+            let _done = Done(&exports);
+            for _ in 0..EXPORTS {
                 let dump = manager.export();
-                let ids: Vec<_> = [&a, &b]
-                    .iter()
-                    .map(|tp| {
-                        let mut found = dump.partitions.iter();
-                        let found = found.find(|p| p.topic_id_partition == **tp).unwrap();
-                        id_of(&found.segments[0])
-                    })
-                    .collect();
-                assert_eq!(ids[0], ids[1]);
+                let imported = dump.partitions[..partitions.len()].iter();
+                let ids: Vec<_> = imported.map(|p| id_of(&p.segments[0])).collect();
+                assert!(ids.iter().all(|id| *id == ids[0]), "{ids:?}");
+                exports.fetch_add(1, Ordering::AcqRel);
             }
         });
-        for round in 0..2_000_usize {
-            manager.import(dumps[round % 2].clone());
-            let (id, offset) = (round as u128, i64::try_from(round).unwrap());
+        for offset in 0..100 {
+            let id = u128::try_from(offset).unwrap();
             store_segment(&manager, &other, id, (offset, offset));
         }
-        done.store(true, Ordering::Release);
-        reader.join().unwrap();
     });
-    assert_eq!(
-        manager.list_remote_log_segments(&other).unwrap().len(),
-        2_000
-    );
+    assert_eq!(manager.list_remote_log_segments(&other).unwrap().len(), 100);
 }
