@@ -1,5 +1,7 @@
 //! Metadata made anew from a tier: from one that Kafka wrote, and from damaged and odd ones.
 
+mod log_end;
+#[path = "../support/mod.rs"]
 mod support;
 
 use std::collections::BTreeMap;
@@ -330,6 +332,60 @@ async fn of_overlapping_copies_the_one_that_finished_last_answers() {
 }
 
 #[tokio::test]
+async fn of_overlapping_copies_that_of_a_later_leader_answers_however_old_it_is() {
+    let tier = Tier::new();
+    tier.segment(1, &[(0, 0), (1, 50)], &[(0, 99, 100)]).await;
+    tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    // The leader of epoch 0 was late.
+    tier.segment(2, &[(0, 0)], &[(0, 69, 100)]).await;
+    let cache = RemoteLogMetadataCache::import(tier.rebuild().await.dump);
+    for (epoch, offset) in [(0, 49), (1, 50)] {
+        let found = cache.find_segment(LeaderEpoch(epoch), offset).unwrap();
+        assert_eq!(found.id().as_u128(), 1, "offset {offset}");
+    }
+}
+
+#[tokio::test]
+async fn of_overlapping_copies_of_one_moment_the_one_of_the_higher_id_finished_last() {
+    for (longer, shorter) in [(1, 2), (2, 1)] {
+        let tier = Tier::new();
+        tier.segment(longer, &[(0, 0)], &[(0, 199, 100)]).await;
+        // The log's start was moved up to 100 before this copy.
+        tier.segment(shorter, &[(0, 100)], &[(100, 199, 100)]).await;
+        let mut listing = tier.listing().await;
+        for object in &mut listing.objects {
+            object.last_modified = std::time::UNIX_EPOCH.into();
+        }
+        let rebuilt = rebuilder(&tier.store)
+            .rebuild_partition(&tier.tp, &listing)
+            .await
+            .unwrap();
+        let cache = RemoteLogMetadataCache::import(rebuilt.dump);
+        let found = cache.find_segment(LeaderEpoch(0), 150).unwrap();
+        assert_eq!(found.id().as_u128(), 2);
+    }
+}
+
+#[tokio::test]
+async fn a_transaction_index_without_entries_is_none() {
+    let tier = Tier::new();
+    for (id, start, index) in [(1, 0, None), (2, 10, Some("")), (3, 20, Some("entries"))] {
+        tier.segment(id, &[(0, 0)], &[(start, start + 9, 100)])
+            .await;
+        if let Some(index) = index {
+            tier.put(id, start, IndexType::Transaction.suffix(), index)
+                .await;
+        }
+    }
+    let segments = tier.rebuild().await.dump.segments;
+    let empty: Vec<_> = segments
+        .iter()
+        .map(RemoteLogSegmentMetadata::txn_index_empty)
+        .collect();
+    assert_eq!(empty, [true, true, false]);
+}
+
+#[tokio::test]
 async fn a_later_copy_that_holds_earlier_ones_supersedes_them() {
     let tier = Tier::new();
     tier.segment(1, &[(0, 0)], &[(0, 99, 100)]).await;
@@ -353,6 +409,9 @@ async fn damaged_segments_are_skipped_and_named() {
     tier.put(1, 0, LOG_FILE_SUFFIX, magic_2((0, 9, 100))).await;
     tier.segment(2, &[(0, 0)], &[(10, 19, 100)]).await;
     tier.put(2, 10, suffix, "0\n7\n0 0\n").await;
+    // One batch tells its epoch, and the other does not.
+    let half = [of_epoch(0, magic_2((10, 14, 100))), magic_2((15, 19, 100))];
+    tier.put(2, 10, LOG_FILE_SUFFIX, half.concat()).await;
     tier.segment(3, &[(0, 0)], &[(20, 29, 100)]).await;
     tier.put(3, 20, suffix, "0\n0\n").await;
     tier.segment(4, &[(0, 0)], &[(30, 39, 100)]).await;
@@ -446,42 +505,6 @@ async fn a_checkpoint_that_goes_on_behind_its_segment_takes_no_offsets_from_othe
 }
 
 #[tokio::test]
-async fn a_log_end_is_that_of_the_log_and_not_where_the_next_segment_begins() {
-    let tier = Tier::new();
-    tier.segment(1, &[(0, 0)], &[(0, 4, 100), (5, 7, 100)])
-        .await;
-    let last = of_epoch(0, magic_2((5, 7, 100)));
-    let log = [magic_2((0, 4, 100)), last].concat();
-    tier.put(1, 0, LOG_FILE_SUFFIX, log).await;
-    tier.segment(2, &[(0, 0)], &[(10, 19, 100)]).await;
-    let rebuilt = tier.rebuild().await;
-    assert_eq!(ends(&rebuilt), [(0, 9), (10, 19)]);
-    let listed = list_segments(&tier.tp, &tier.listing().await);
-    // Where a batch begins, within one, and beyond the log.
-    for (position, requests) in [(0, 1), (100, 1), (150, 2), (1 << 30, 1)] {
-        let before = tier.store.requests().len();
-        let end = rebuilder(&tier.store).log_end(&listed[0], position).await;
-        let end = end.unwrap().unwrap();
-        assert_eq!(
-            (end.last_offset, end.leader_epoch),
-            (7, Some(LeaderEpoch(0)))
-        );
-        assert_eq!(tier.store.requests().len() - before, requests, "{position}");
-    }
-    let end = rebuilder(&tier.store).log_end(&listed[1], 0).await;
-    let end = end.unwrap().unwrap();
-    assert_eq!(
-        (end.last_offset, end.leader_epoch),
-        (19, None),
-        "an epoch below 0 is none"
-    );
-    tier.put(1, 0, LOG_FILE_SUFFIX, Bytes::new()).await;
-    let listed = list_segments(&tier.tp, &tier.listing().await);
-    let end = rebuilder(&tier.store).log_end(&listed[0], 0).await;
-    assert_eq!(end.unwrap(), None);
-}
-
-#[tokio::test]
 async fn a_log_larger_than_any_segment_is_skipped() {
     let tier = Tier::new();
     tier.segment(1, &[(0, 0)], &[(0, 9, 100)]).await;
@@ -538,77 +561,6 @@ async fn a_failing_store_is_an_error_and_not_an_empty_partition() {
     }
 }
 
-#[tokio::test]
-async fn the_end_of_a_log_is_found_whatever_its_index_says() {
-    let batches = [(0, 4, 200), (5, 9, 300), (10, 30, 61)];
-    for (index, requests) in [
-        (Some(vec![]), 3),                  // one walk over all of it
-        (Some(vec![(4, 0), (9, 200)]), 3),  // as Kafka writes it
-        (Some(vec![(30, 500), (0, 0)]), 3), // zeros of a preallocated file
-        (Some(vec![(9, 201)]), 4),          // not where a batch begins
-        (Some(vec![(9, 100_000)]), 3),      // beyond the log
-        (None, 3),                          // none at all
-    ] {
-        let tier = Tier::new();
-        tier.segment(1, &[(0, 0)], &batches).await;
-        let suffix = IndexType::Offset.suffix();
-        if let Some(entries) = &index {
-            tier.put(1, 0, suffix, offset_index(entries)).await;
-        } else {
-            let key = segment_key(&KeyPrefix::default(), &metadata(1, 0, 0), suffix).unwrap();
-            tier.store.inner.delete(&key).await.unwrap();
-        }
-        let rebuilt = tier.rebuild().await;
-        assert_eq!(ends(&rebuilt), [(0, 30)], "{index:?}");
-        assert_eq!(tier.store.requests().len(), requests, "{index:?}");
-    }
-}
-
-#[tokio::test]
-async fn an_empty_log_and_one_of_old_message_sets_have_an_end_too() {
-    let tier = Tier::new();
-    tier.segment(1, &[(0, 7)], &[(7, 8, 100)]).await;
-    tier.put(1, 7, LOG_FILE_SUFFIX, Bytes::new()).await;
-    assert_eq!(ends(&tier.rebuild().await), [(7, 7)]);
-
-    // Magic 1: the offset field is that of the last message.
-    let mut old = vec![0; 50];
-    old[..8].copy_from_slice(&12_i64.to_be_bytes());
-    old[8..12].copy_from_slice(&38_i32.to_be_bytes());
-    old[16] = 1;
-    tier.put(1, 7, LOG_FILE_SUFFIX, old).await;
-    assert_eq!(ends(&tier.rebuild().await), [(7, 12)]);
-}
-
-#[tokio::test]
-async fn batches_larger_than_what_is_fetched_at_once_are_stepped_over() {
-    const MIB: usize = 1 << 20;
-    let tier = Tier::new();
-    let batches = [
-        (0, 4, 20 * MIB),
-        (5, 9, 15 * MIB),
-        (10, 30, 40 * MIB),
-        (31, 33, 70),
-    ];
-    tier.segment(1, &[(0, 0)], &batches).await;
-    let rebuilt = tier.rebuild().await;
-    assert_eq!(ends(&rebuilt), [(0, 33)]);
-    let logs = tier.store.requests();
-    let logs: Vec<_> = logs
-        .iter()
-        .filter(|request| request.key.ends_with(LOG_FILE_SUFFIX))
-        .collect();
-    let bytes: u64 = logs.iter().map(|request| request.bytes).sum();
-    assert!(
-        logs.iter().all(|request| request.bytes <= 16 << 20),
-        "{logs:?}"
-    );
-    assert!(
-        bytes <= 3 * (16 << 20) + 70,
-        "most of it is never fetched: {bytes}"
-    );
-}
-
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
@@ -635,36 +587,6 @@ proptest! {
             }
             let rebuilt = tier.rebuild().await;
             assert_eq!(rebuilt.dump.segments.len() + rebuilt.skipped.len(), 2);
-        });
-    }
-
-    /// Logs as brokers write them, with indexes as sparse as they like.
-    #[test]
-    fn the_end_of_any_log_costs_two_fetches(
-        batches in prop::collection::vec((1..50_i64, 61..5_000_usize, any::<bool>()), 1..30),
-        start in 0..1_000_000_i64,
-    ) {
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        runtime.block_on(async {
-            let tier = Tier::new();
-            let mut next = start;
-            let mut position = 0;
-            let mut entries = Vec::new();
-            let mut written = Vec::new();
-            for (offsets, size, indexed) in batches {
-                let last = next + offsets - 1;
-                if indexed {
-                    entries.push((u32::try_from(last - start).unwrap(), position));
-                }
-                written.push((next, last, size));
-                position += u32::try_from(size).unwrap();
-                next = last + 1;
-            }
-            tier.segment(1, &[(0, 0)], &written).await;
-            tier.put(1, start, IndexType::Offset.suffix(), offset_index(&entries)).await;
-            let rebuilt = tier.rebuild().await;
-            assert_eq!(ends(&rebuilt), [(start, next - 1)]);
-            assert_eq!(tier.store.requests().len(), 3);
         });
     }
 }
