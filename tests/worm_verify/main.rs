@@ -14,4 +14,10 @@ mod pins;
 #[path = "../krabka_tier/program.rs"]
 #[allow(dead_code)] // The other program's.
 mod program;
+#[cfg(all(feature = "aws", feature = "gcp", feature = "azure"))]
+mod servers;
+#[cfg(all(feature = "aws", feature = "gcp", feature = "azure"))]
+#[path = "../support/servers.rs"]
+#[allow(dead_code, unreachable_pub)] // Every test of the servers has it.
+mod support;
 mod verdicts;
