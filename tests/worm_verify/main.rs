@@ -14,6 +14,7 @@ mod pins;
 #[path = "../krabka_tier/program.rs"]
 #[allow(dead_code)] // The other program's.
 mod program;
+mod sealed;
 #[cfg(all(feature = "aws", feature = "gcp", feature = "azure"))]
 mod servers;
 #[cfg(all(feature = "aws", feature = "gcp", feature = "azure"))]

@@ -183,8 +183,14 @@ impl StoreArgs {
         if let Some(url) = &self.url {
             return ObjectStoreConfig::from_url(url);
         }
+        #[cfg(feature = "aws")]
         if let Some(bucket) = &self.bucket {
             return self.bucket_config(bucket);
+        }
+        #[cfg(not(feature = "aws"))]
+        if let Some(bucket) = &self.bucket {
+            // Says which feature is missing.
+            return ObjectStoreConfig::from_url(&format!("s3://{bucket}"));
         }
         let root = self.local_dir.clone().unwrap_or_default();
         Ok(ObjectStoreConfig::Local { root })
@@ -201,11 +207,6 @@ impl StoreArgs {
         }
         config.allow_http |= self.allow_http;
         Ok(ObjectStoreConfig::S3(config))
-    }
-
-    #[cfg(not(feature = "aws"))]
-    fn bucket_config(&self, _: &str) -> Result<ObjectStoreConfig, RemoteStorageError> {
-        ObjectStoreConfig::from_url("s3://")
     }
 }
 
