@@ -69,26 +69,24 @@ use crate::model::OpKind;
 use crate::ops::{OpFuture, OpService, StorageOp};
 
 /// A [`Layer`] that wraps services in [`Metrics`].
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct MetricsLayer {
-    copies: CopiesInFlight,
+    /// `None` for those of the process: most calls are no copies, and every service is cloned for
+    /// each of its calls.
+    copies: Option<CopiesInFlight>,
 }
 
 impl MetricsLayer {
     /// Measures calls, and counts copies among all those of this process.
     pub fn new() -> Self {
-        Self::with_copies(CopiesInFlight::of_process())
+        Self::default()
     }
 
     /// Measures calls, and counts copies among these.
     pub fn with_copies(copies: CopiesInFlight) -> Self {
-        Self { copies }
-    }
-}
-
-impl Default for MetricsLayer {
-    fn default() -> Self {
-        Self::new()
+        Self {
+            copies: Some(copies),
+        }
     }
 }
 
@@ -107,7 +105,7 @@ impl<S> Layer<S> for MetricsLayer {
 #[derive(Clone, Debug)]
 pub struct Metrics<S> {
     inner: S,
-    copies: CopiesInFlight,
+    copies: Option<CopiesInFlight>,
 }
 
 impl<Op: StorageOp, S: OpService<Op>> Service<Op> for Metrics<S> {
@@ -120,7 +118,7 @@ impl<Op: StorageOp, S: OpService<Op>> Service<Op> for Metrics<S> {
     }
 
     fn call(&mut self, op: Op) -> Self::Future {
-        let sample = Sample::start(op.clone(), &self.copies);
+        let sample = Sample::start(op.clone(), self.copies.as_ref());
         // Called here, not in the block: this is the instance that was polled ready.
         let call = self.inner.call(op);
         Box::pin(async move {
@@ -216,7 +214,11 @@ struct Sample<Op: StorageOp> {
 }
 
 impl<Op: StorageOp> Sample<Op> {
-    fn start(op: Op, copies: &CopiesInFlight) -> Self {
+    fn start(op: Op, copies: Option<&CopiesInFlight>) -> Self {
+        let start_copy = || match copies {
+            Some(copies) => copies.start(),
+            None => CopiesInFlight::of_process().start(),
+        };
         let is_operation = !Op::KIND.is_store_request();
         Self {
             op,
@@ -224,7 +226,7 @@ impl<Op: StorageOp> Sample<Op> {
             outcome: Outcome::Cancelled,
             bytes: 0,
             in_flight: is_operation.then(InFlight::start),
-            _copy: (Op::KIND == OpKind::CopySegment).then(|| copies.start()),
+            _copy: (Op::KIND == OpKind::CopySegment).then(start_copy),
         }
     }
 

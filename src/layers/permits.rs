@@ -29,6 +29,11 @@ use crate::ops::{OpFuture, OpService, StorageOp};
 /// A [`Layer`] that wraps services in [`Permits`], all of them sharing its two pools.
 #[derive(Clone, Debug)]
 pub struct PermitsLayer {
+    pools: Arc<Pools>,
+}
+
+#[derive(Debug)]
+struct Pools {
     reads: Arc<Semaphore>,
     writes: Arc<Semaphore>,
 }
@@ -39,9 +44,12 @@ impl PermitsLayer {
     /// Stores are configured with 64 reads and 16 writes by default.
     pub fn new(max_reads: usize, max_writes: usize) -> Self {
         let pool = |size: usize| Arc::new(Semaphore::new(size.clamp(1, Semaphore::MAX_PERMITS)));
-        Self {
+        let pools = Pools {
             reads: pool(max_reads),
             writes: pool(max_writes),
+        };
+        Self {
+            pools: Arc::new(pools),
         }
     }
 }
@@ -52,7 +60,7 @@ impl<S> Layer<S> for PermitsLayer {
     fn layer(&self, inner: S) -> Self::Service {
         Permits {
             inner,
-            pools: self.clone(),
+            pools: Arc::clone(&self.pools),
         }
     }
 }
@@ -64,7 +72,7 @@ impl<S> Layer<S> for PermitsLayer {
 #[derive(Clone, Debug)]
 pub struct Permits<S> {
     inner: S,
-    pools: PermitsLayer,
+    pools: Arc<Pools>,
 }
 
 impl<Op: StorageOp, S: OpService<Op>> Service<Op> for Permits<S> {

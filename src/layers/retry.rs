@@ -46,7 +46,8 @@ const MAX_PAUSE: Duration = Duration::from_secs(10);
 pub struct RetryPolicy {
     max_retries: usize,
     retry_timeout: Duration,
-    jitter: Arc<dyn Fn() -> f64 + Send + Sync>,
+    /// `None` for a random one.
+    jitter: Option<Arc<dyn Fn() -> f64 + Send + Sync>>,
 
     // One call's state. `Retry` clones its policy into each call's future, and only that clone
     // ever learns of a failure.
@@ -67,7 +68,7 @@ impl RetryPolicy {
         Self {
             max_retries,
             retry_timeout,
-            jitter: Arc::new(rand::random::<f64>),
+            jitter: None,
             began: Instant::now(),
             failures: 0,
             was_corrupt: false,
@@ -78,8 +79,15 @@ impl RetryPolicy {
     /// Takes the share of each pause, from 0 to 1, from this source instead of a random one.
     #[must_use]
     pub fn jitter(mut self, source: impl Fn() -> f64 + Send + Sync + 'static) -> Self {
-        self.jitter = Arc::new(source);
+        self.jitter = Some(Arc::new(source));
         self
+    }
+
+    fn share(&self) -> f64 {
+        match &self.jitter {
+            Some(jitter) => jitter(),
+            None => rand::random(),
+        }
     }
 
     /// How long to pause before the request that failed like this is repeated, if it is.
@@ -90,7 +98,7 @@ impl RetryPolicy {
         if !repeat || self.failures >= self.max_retries {
             return None;
         }
-        let share = (self.jitter)().clamp(0.0, 1.0);
+        let share = self.share().clamp(0.0, 1.0);
         let pauses = self
             .pauses
             .get_or_insert_with(|| Box::new(doubling_pauses()));

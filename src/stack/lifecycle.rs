@@ -1,6 +1,7 @@
 //! Which calls are in flight, and how a handle is closed.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -14,6 +15,9 @@ use crate::ops::StorageOp;
 
 /// How long the aborts of calls that were cut off may take.
 const ABORT_LIMIT: Duration = Duration::from_secs(10);
+
+/// Into how many parts the list of calls in flight is cut.
+const SHARDS: usize = 16;
 
 /// What [`close`](super::RemoteStorage::close) had to cut off.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -42,7 +46,7 @@ pub struct CutOff {
 /// The calls of one storage handle and all its clones.
 #[derive(Debug, Default)]
 pub(super) struct Lifecycle {
-    calls: Mutex<Calls>,
+    calls: [Mutex<Calls>; SHARDS],
     /// Calls, and the aborts and commits that outlive them.
     tasks: TaskTracker,
     cut: CancellationToken,
@@ -67,9 +71,10 @@ impl Lifecycle {
             progress: op.progress().cloned(),
         };
         let _token = self.tasks.token();
+        let shard = &self.calls[own_shard()];
         let entry = {
             // Under the lock, so that a call is either refused or seen by `close`.
-            let mut calls = self.calls.lock();
+            let mut calls = shard.lock();
             if self.tasks.is_closed() {
                 return Err(RemoteStorageError::InvalidArgument(format!(
                     "{} was called on a storage handle that has been closed",
@@ -77,8 +82,8 @@ impl Lifecycle {
                 )));
             }
             Entry {
-                lifecycle: self,
-                place: calls.insert(call_of),
+                shard,
+                place: calls.insert(began, call_of),
             }
         };
         tokio::select! {
@@ -91,64 +96,74 @@ impl Lifecycle {
     /// Refuses new calls, waits up to `grace` for those in flight, and cuts off the rest.
     pub(super) async fn close(&self, grace: Duration) -> CloseReport {
         {
-            let _calls = self.calls.lock();
+            let _calls = self.calls.each_ref().map(Mutex::lock);
             self.tasks.close();
         }
         if tokio::time::timeout(grace, self.tasks.wait()).await.is_ok() {
             return CloseReport::default();
         }
-        let left = self.calls.lock().oldest_first();
+        let mut left = Vec::new();
+        for shard in &self.calls {
+            left.extend(shard.lock().places.iter().flatten().cloned());
+        }
+        // In the order in which they began.
+        left.sort_by_key(|(began, _)| *began);
         self.cut.cancel();
         let ended = tokio::time::timeout(ABORT_LIMIT, self.tasks.wait()).await;
         CloseReport {
-            cut_off: left,
+            cut_off: left.into_iter().map(|(_, call)| call).collect(),
             aborts_unfinished: ended.is_err(),
         }
     }
 }
 
-/// The calls in flight. A place is taken again once its call has ended, so that in the long run
-/// none of them allocates.
+/// Calls in flight. A place is taken again once its call has ended, so that in the long run none of
+/// them allocates.
 #[derive(Debug, Default)]
 struct Calls {
-    /// Each with its number, in the order in which they began.
-    places: Vec<Option<(u64, CutOff)>>,
+    places: Vec<Option<(Begun, CutOff)>>,
     free: Vec<usize>,
-    begun: u64,
+    next_number: u64,
 }
 
+/// When a call began, and which of its part of the list it is.
+type Begun = (Instant, u64);
+
 impl Calls {
-    fn insert(&mut self, call: CutOff) -> usize {
+    fn insert(&mut self, began: Instant, call: CutOff) -> usize {
         let place = self.free.pop().unwrap_or(self.places.len());
         if place == self.places.len() {
             self.places.push(None);
         }
-        self.places[place] = Some((self.begun, call));
-        self.begun += 1;
+        self.places[place] = Some(((began, self.next_number), call));
+        self.next_number += 1;
         place
     }
 
-    fn remove(&mut self, place: usize) -> Option<(u64, CutOff)> {
+    fn remove(&mut self, place: usize) -> Option<(Begun, CutOff)> {
         self.free.push(place);
         self.places[place].take()
     }
+}
 
-    fn oldest_first(&self) -> Vec<CutOff> {
-        let mut calls: Vec<_> = self.places.iter().flatten().collect();
-        calls.sort_unstable_by_key(|(number, _)| *number);
-        calls.into_iter().map(|(_, call)| call.clone()).collect()
+/// Threads note their calls apart from each other, so that they don't wait for one lock.
+fn own_shard() -> usize {
+    static THREADS: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static SHARD: usize = THREADS.fetch_add(1, Ordering::Relaxed) % SHARDS;
     }
+    SHARD.with(|shard| *shard)
 }
 
 /// Takes a call off the list, whichever way it ends.
 struct Entry<'a> {
-    lifecycle: &'a Lifecycle,
+    shard: &'a Mutex<Calls>,
     place: usize,
 }
 
 impl Entry<'_> {
     fn call(&self) -> CutOff {
-        let calls = self.lifecycle.calls.lock();
+        let calls = self.shard.lock();
         let call = calls.places[self.place].as_ref();
         let (_, call) = call.expect("an entry keeps its place");
         call.clone()
@@ -158,7 +173,7 @@ impl Entry<'_> {
 impl Drop for Entry<'_> {
     fn drop(&mut self) {
         // What it holds is dropped when the lock is free again.
-        let _call = self.lifecycle.calls.lock().remove(self.place);
+        let _call = self.shard.lock().remove(self.place);
     }
 }
 

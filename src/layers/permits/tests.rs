@@ -110,7 +110,7 @@ async fn a_dropped_call_gives_its_permit_or_its_place_back() {
 #[tokio::test]
 async fn the_request_is_over_before_its_permit_is_free() {
     let layer = PermitsLayer::new(1, 1);
-    let pool = Arc::clone(&layer.reads);
+    let pool = Arc::clone(&layer.pools.reads);
     let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel();
     let mut service = layer.layer(service_fn(move |_: Get| {
         let held = SendOnDrop(pool.clone(), sender.clone());
@@ -123,7 +123,7 @@ async fn the_request_is_over_before_its_permit_is_free() {
     assert_pending!(call.poll());
     drop(call);
     assert_eq!(receiver.try_recv(), Ok(0));
-    assert_eq!(layer.reads.available_permits(), 1);
+    assert_eq!(layer.pools.reads.available_permits(), 1);
 }
 
 /// Tells how many permits were free when it was dropped.

@@ -143,7 +143,7 @@ async fn pauses(policy: RetryPolicy, attempts: usize) -> Vec<Duration> {
 #[test]
 fn unasked_the_jitter_is_random_and_from_0_to_1() {
     let policy = RetryPolicy::new(1, TOTAL);
-    let shares: Vec<f64> = (0..64).map(|_| (policy.jitter)()).collect();
+    let shares: Vec<f64> = (0..64).map(|_| policy.share()).collect();
     assert!(shares.iter().all(|share| (0.0..1.0).contains(share)));
     assert!(shares.iter().any(|share| *share < 0.5));
     assert!(shares.iter().any(|share| *share >= 0.5));
