@@ -344,7 +344,11 @@ impl Copy<'_> {
             .await?;
         tags.sort_unstable_by_key(|(number, _)| *number);
         let tags = tags.into_iter().map(|(_, tag)| tag).collect();
-        Ok((tags, hasher.map(|hasher| hasher.digest())))
+        let sha256 = match hasher {
+            Some(hasher) => Some(hasher.digest().await),
+            None => None,
+        };
+        Ok((tags, sha256))
     }
 
     async fn send_part(

@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 
 use crate::error::RemoteStorageError;
@@ -120,13 +119,22 @@ impl Artifact {
 }
 
 /// Takes the digest of the parts that a reader hands out, in their order.
+///
+/// A part is hashed while it is sent and the next one is read, and no reader is more than one part
+/// ahead: the digest costs one part of memory.
 #[derive(Clone, Debug, Default)]
-pub(super) struct SharedHasher(Arc<Mutex<Sha256>>);
+pub(super) struct SharedHasher(Arc<tokio::sync::Mutex<Sha256>>);
 
 impl SharedHasher {
     /// The digest of what was handed out so far.
-    pub(super) fn digest(&self) -> [u8; 32] {
-        self.0.lock().clone().finalize().into()
+    pub(super) async fn digest(&self) -> [u8; 32] {
+        self.0.lock().await.clone().finalize().into()
+    }
+
+    /// Hashes a part in the background, when those before it are done.
+    async fn update(&self, bytes: Bytes) {
+        let mut hasher = Arc::clone(&self.0).lock_owned().await;
+        tokio::task::spawn_blocking(move || hasher.update(&bytes));
     }
 }
 
@@ -147,7 +155,7 @@ impl Parts {
         if length == 0 {
             return Ok(None);
         }
-        blocking(move || {
+        let (part, parts) = blocking(move || {
             let bytes = match &self.artifact.content {
                 // Both fit: the bytes are in memory.
                 #[allow(clippy::cast_possible_truncation)]
@@ -164,9 +172,6 @@ impl Parts {
                     read_exactly(file, path, length)?
                 }
             };
-            if let Some(SharedHasher(hasher)) = &self.hasher {
-                hasher.lock().update(&bytes);
-            }
             self.number += 1;
             let part = Part {
                 number: self.number,
@@ -174,9 +179,13 @@ impl Parts {
                 bytes,
             };
             self.offset += length;
-            Ok(Some((part, self)))
+            Ok((part, self))
         })
-        .await
+        .await?;
+        if let Some(hasher) = &parts.hasher {
+            hasher.update(part.bytes.clone()).await;
+        }
+        Ok(Some((part, parts)))
     }
 }
 
