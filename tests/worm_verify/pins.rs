@@ -131,3 +131,33 @@ async fn pins_that_cannot_be_read_or_written_are_an_error() {
         "the verdict is told all the same"
     );
 }
+
+#[cfg(unix)]
+#[tokio::test]
+async fn pins_go_where_a_link_says_and_replace_nothing_but_a_file() {
+    use std::os::unix::fs::{FileTypeExt as _, symlink};
+    use std::os::unix::net::UnixListener;
+
+    let (auditor, pins) = pinned(&Archive::sealed().await).await;
+    let path = |name: &str| auditor.path(name).to_str().unwrap().to_owned();
+    let write_to = |to: &str| auditor.verify(&["--allow-epoch-restarts", "--write-pins", to]);
+
+    let (link, kept) = (path("link"), path("kept.json"));
+    fs::write(&kept, "{}").unwrap();
+    symlink("kept.json", &link).unwrap();
+    let run = write_to(&link);
+    assert_eq!(run.code, Some(0), "{run:?}");
+    assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    assert_eq!(pins_of(&kept), pins_of(&pins));
+
+    let socket = path("socket");
+    let _listener = UnixListener::bind(&socket).unwrap();
+    let run = write_to(&socket);
+    assert_eq!(run.code, Some(3), "{run:?}");
+    assert!(
+        fs::symlink_metadata(&socket)
+            .unwrap()
+            .file_type()
+            .is_socket()
+    );
+}

@@ -51,6 +51,12 @@ pub(crate) fn write(
 }
 
 fn replace(path: &Path, pins: &Pins) -> io::Result<()> {
+    // The file that a link names is replaced, not the link; and no device, which would be gone.
+    let target = fs::canonicalize(path).ok();
+    let path = target.as_deref().unwrap_or(path);
+    if target.is_some() && !path.is_file() {
+        return Err(io::Error::other("it is there, and is no regular file"));
+    }
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
