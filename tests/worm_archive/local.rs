@@ -141,6 +141,77 @@ async fn nothing_in_a_linked_directory_counts() {
 
 #[cfg(unix)]
 #[tokio::test]
+async fn what_the_client_of_local_files_passes_over_is_foreign_all_the_same() {
+    use std::os::unix::fs::symlink;
+    use std::os::unix::net::UnixListener;
+
+    let archive = Archive::sealed().await;
+    let sealed = &archive.segments[1];
+    // One that looks like an upload under way, a socket, a link to nothing.
+    let upload = format!("{}#1", sealed.key(".log").rsplit('/').next().unwrap());
+    let put = |path: &FilePath, name: &str| match name {
+        "socket" => drop(UnixListener::bind(path).unwrap()),
+        "link" => symlink("nothing", path).unwrap(),
+        _ => fs::write(path, "x").unwrap(),
+    };
+    for name in [&upload, "socket", "link", "4#22"] {
+        for request in [shallow(), deep()] {
+            let dir = on_disk(&archive).await;
+            let key = format!("{}/{name}", sealed.directory());
+            put(&dir.path().join(&key), name);
+            let report = verify(dir.path(), &request).await;
+            assert!(!report.ok(), "{key}");
+            let mut partitions = report.partitions.iter();
+            let found = partitions
+                .find(|partition| partition.partition_dir == sealed.directory())
+                .unwrap();
+            assert_eq!(found.first_break, None);
+            let [orphan] = found.orphan_objects.as_slice() else {
+                panic!("{:?}", found.orphan_objects);
+            };
+            assert_eq!((&orphan.key, orphan.class), (&key, OrphanClass::Foreign));
+            assert_eq!(report.global_orphan_objects, [""; 0]);
+        }
+        for directory in [
+            "archive/",
+            "archive/beside/",
+            "archive/orders-9-AAAAAAAAAAAAAAAAAAAAAA/",
+        ] {
+            let dir = on_disk(&archive).await;
+            let key = format!("{directory}{name}");
+            fs::create_dir_all(dir.path().join(directory)).unwrap();
+            put(&dir.path().join(&key), name);
+            let report = verify(dir.path(), &deep()).await;
+            assert!(!report.ok(), "{key}");
+            assert_eq!(report.global_orphan_objects, [key]);
+        }
+    }
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_directory_that_may_not_be_searched_makes_the_listing_fail() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let archive = Archive::sealed().await;
+    let dir = on_disk(&archive).await;
+    let partition = dir.path().join(archive.segments[1].directory());
+    let set_mode = |mode| fs::set_permissions(&partition, fs::Permissions::from_mode(mode));
+    set_mode(0o444).unwrap();
+    let superuser = fs::read(dir.path().join(&archive.segments[1].manifest_key)).is_ok();
+    let store: Arc<dyn ObjectStore> =
+        Arc::new(LocalFileSystem::new_with_prefix(dir.path()).unwrap());
+    let verified = verify_archive(&store, &shallow(), &trusted()).await;
+    set_mode(0o755).unwrap();
+    match verified {
+        // Whom no mode holds back sees everything.
+        Ok(report) => assert!(superuser && report.ok()),
+        Err(error) => assert!(!superuser, "{error}"),
+    }
+}
+
+#[cfg(unix)]
+#[tokio::test]
 async fn a_name_that_is_no_key_makes_the_listing_fail_and_forges_nothing() {
     use krabka_remote_storage::WormError;
 

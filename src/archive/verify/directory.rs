@@ -84,13 +84,17 @@ async fn list(context: &Context<'_>, directory: &str) -> Result<Listing, WormErr
     }
     match root.irregular(directory).await? {
         Irregular::All => listing.exclude_all(),
-        Irregular::Names(names) => {
-            for name in names {
+        Irregular::Names {
+            not_files,
+            passed_over,
+        } => {
+            for name in not_files {
                 // What is no text was not listed.
                 if let Some(name) = name.to_str() {
                     listing.exclude(name);
                 }
             }
+            listing.add_irregular(passed_over);
         }
     }
     Ok(listing)

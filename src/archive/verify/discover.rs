@@ -95,6 +95,26 @@ impl Found {
         None
     }
 
+    /// Adds what a store of local files holds outside of partitions, and its client passes over.
+    pub(super) async fn add_passed_over(
+        &mut self,
+        root: &LocalRoot,
+        prefix: Option<&str>,
+    ) -> Result<(), WormError> {
+        for (directory, names) in root.passed_over(prefix.unwrap_or("")).await? {
+            if self.directories.contains_key(&directory) {
+                continue;
+            }
+            let keys = names.into_iter().map(|name| match directory.as_str() {
+                "" => name,
+                directory => format!("{directory}/{name}"),
+            });
+            // No size makes one of them a probe.
+            self.outside.extend(keys.map(|key| (key, 0)));
+        }
+        Ok(())
+    }
+
     /// Keys outside of every partition's directory that have no business there.
     pub(super) async fn orphans(&self, context: &Context<'_>, prefix: Option<&str>) -> Vec<String> {
         // Where archives begin: at the prefix, and wherever partitions are.

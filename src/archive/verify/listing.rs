@@ -133,7 +133,7 @@ pub(super) struct Listing {
     /// Sizes that a row cannot hold.
     large: BTreeMap<(i64, Uuid, usize), u64>,
     others: BTreeMap<String, Other>,
-    /// Names that are listed and must not be followed.
+    /// Names that are there and must not be followed.
     irregular: BTreeSet<String>,
     /// Names that are listed twice, with a slash behind: two keys of the store that its client
     /// takes for one, of which it can read the first alone.
@@ -298,6 +298,11 @@ impl Listing {
         if was_listed {
             self.irregular.insert(name.to_owned());
         }
+    }
+
+    /// Adds names that are there, were not listed, and must not be followed.
+    pub(super) fn add_irregular(&mut self, names: BTreeSet<String>) {
+        self.irregular.extend(names);
     }
 
     /// Takes every name out of the listing.

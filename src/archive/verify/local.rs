@@ -1,13 +1,16 @@
-//! Local stores: which listed names are links.
+//! Local stores: which listed names are links, and which names are not listed.
 //!
 //! The client of local files follows symbolic links. In an archive a link is no evidence: what it
 //! shows can be exchanged without touching the archive.
+//!
+//! It also passes over what is no regular file, and over names that end like those of its own
+//! uploads under way. Whoever looks through an archive must see these, too.
 
-use std::collections::BTreeSet;
-use std::ffi::OsString;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path as FilePath, PathBuf};
 
 use object_store::path::Path;
 use object_store::{GetOptions, GetResultPayload, ObjectStore};
@@ -26,7 +29,12 @@ pub(super) enum Irregular {
     /// Nothing in it: it is reached through a link itself.
     All,
     /// These names.
-    Names(BTreeSet<OsString>),
+    Names {
+        /// What is no regular file; the client lists some of them.
+        not_files: BTreeSet<OsString>,
+        /// What the client passes over, directories left aside.
+        passed_over: BTreeSet<String>,
+    },
 }
 
 impl LocalRoot {
@@ -57,6 +65,68 @@ impl LocalRoot {
             WormError::Archive(format!("listing `{}` failed: {e}", excerpt(directory)))
         })
     }
+
+    /// By directory, what the client passes over under a prefix. Directories that have nothing of
+    /// this are not in it, and nothing is that is reached through a link.
+    pub(super) async fn passed_over(
+        &self,
+        prefix: &str,
+    ) -> Result<BTreeMap<String, BTreeSet<String>>, WormError> {
+        let root = self.0.clone();
+        let from = prefix.to_owned();
+        blocking(move || passed_over_below(&root, from))
+            .await
+            .map_err(|e| WormError::Archive(format!("listing `{}` failed: {e}", excerpt(prefix))))
+    }
+}
+
+fn passed_over_below(
+    root: &FilePath,
+    from: String,
+) -> io::Result<BTreeMap<String, BTreeSet<String>>> {
+    let mut found = BTreeMap::new();
+    let mut directories = vec![(root.join(&from), from)];
+    while let Some((path, key)) = directories.pop() {
+        let entries = match fs::read_dir(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            entries => entries?,
+        };
+        let mut names = BTreeSet::new();
+        for (at, entry) in entries.enumerate() {
+            let entry = entry?;
+            let (kind, name) = (entry.file_type()?, entry.file_name());
+            // Of a directory that may be read and not searched the client lists nothing, and says
+            // nothing: what is in it would look as if it had never been there.
+            if at == 0
+                && let Err(error) = fs::symlink_metadata(entry.path())
+                && error.kind() != io::ErrorKind::NotFound
+            {
+                let path = excerpt(&path.to_string_lossy());
+                return Err(io::Error::new(error.kind(), format!("{path}: {error}")));
+            }
+            if kind.is_dir() {
+                let name = name.to_string_lossy();
+                let key = match key.as_str() {
+                    "" => name.into_owned(),
+                    key => format!("{key}/{name}"),
+                };
+                directories.push((entry.path(), key));
+            } else if is_passed_over(kind, &name) {
+                names.insert(name.to_string_lossy().into_owned());
+            }
+        }
+        if !names.is_empty() {
+            found.insert(key, names);
+        }
+    }
+    Ok(found)
+}
+
+/// Whether the client does not list this, which is no directory, or shows it as something else.
+fn is_passed_over(kind: fs::FileType, name: &OsStr) -> bool {
+    let name = name.to_string_lossy();
+    let upload = name.rsplit_once('#').map_or("", |(_, number)| number);
+    !kind.is_file() || !upload.is_empty() && upload.bytes().all(|b| b.is_ascii_digit())
 }
 
 fn scan(root: PathBuf, parts: &[String]) -> io::Result<Irregular> {
@@ -67,12 +137,19 @@ fn scan(root: PathBuf, parts: &[String]) -> io::Result<Irregular> {
             return Ok(Irregular::All);
         }
     }
-    let mut names = BTreeSet::new();
+    let (mut not_files, mut passed_over) = (BTreeSet::new(), BTreeSet::new());
     for entry in fs::read_dir(&path)? {
         let entry = entry?;
-        if !entry.file_type()?.is_file() {
-            names.insert(entry.file_name());
+        let (kind, name) = (entry.file_type()?, entry.file_name());
+        if !kind.is_dir() && is_passed_over(kind, &name) {
+            passed_over.insert(name.to_string_lossy().into_owned());
+        }
+        if !kind.is_file() {
+            not_files.insert(name);
         }
     }
-    Ok(Irregular::Names(names))
+    Ok(Irregular::Names {
+        not_files,
+        passed_over,
+    })
 }

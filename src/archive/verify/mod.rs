@@ -150,14 +150,18 @@ async fn verify(
         .as_deref()
         .map(|prefix| prefix.trim_matches('/'))
         .filter(|prefix| !prefix.is_empty());
-    let found = Found::list(store, prefix).await?;
+    let mut found = Found::list(store, prefix).await?;
+    let local = found.local_root(store).await;
+    if let Some(root) = &local {
+        found.add_passed_over(root, prefix).await?;
+    }
     let context = Context {
         store,
         request,
         trusted,
         reads: Semaphore::new(MANIFEST_READS),
         bodies: Semaphore::new(BODY_READS),
-        local: found.local_root(store).await,
+        local,
         collects,
     };
     let AuthenticatedArchive {
