@@ -3,8 +3,8 @@
 //! From a listing and a few small reads for each segment a [`TierRebuilder`] makes the
 //! [`PartitionDump`] that a metadata manager imports. It reads the leader-epoch checkpoint of every
 //! complete segment (one with a `.log`), and the end of those logs that no later segment adjoins.
-//! Where a checkpoint is lost or damaged, the batches of the segment's log tell the epochs, as a
-//! broker's recovery finds them.
+//! Where a checkpoint is lost or damaged, or says that a log ends in another epoch than its last
+//! batch, the batches of the segment's log tell the epochs, as a broker's recovery finds them.
 //!
 //! What the tier does not tell stays unknown: a rebuilt segment has broker −1, no custom metadata,
 //! a maximum timestamp of −1, and the time of its `.log` as its event timestamp. Its end offset is
@@ -271,14 +271,21 @@ where
         next_start: Option<i64>,
     ) -> Result<RemoteLogSegmentMetadata, RemoteStorageError> {
         let segment = &candidate.segment;
-        let end_offset = match next_start {
-            Some(next) => next - 1,
-            None => self.last_offset(segment).await?,
+        let (end_offset, leader_epoch) = if let Some(next) = next_start {
+            (next - 1, None)
+        } else {
+            let end = self.end(segment).await?;
+            (end.last_offset, end.leader_epoch)
         };
         let mut epochs = candidate.epochs_between(segment.start_offset, end_offset);
-        if epochs.is_empty() {
+        let last_epoch = epochs.last_key_value().map(|(epoch, _)| *epoch);
+        let reason = match (last_epoch, leader_epoch) {
             // Every epoch that the checkpoint has began behind the segment, so it is another's.
-            let reason = no_epoch(segment);
+            (None, _) => Some(no_epoch(segment)),
+            (Some(told), Some(real)) if told != real => Some(other_epoch(segment, told, real)),
+            _ => None,
+        };
+        if let Some(reason) = reason {
             let Some((checkpoint, _)) = self.checkpoint_from_log(segment).await? else {
                 return Err(reason);
             };
@@ -288,11 +295,15 @@ where
         candidate.segment.metadata(end_offset, epochs)
     }
 
-    /// The last offset of a log that no later segment tells: two fetches. A log without a batch ends
-    /// where it starts.
-    async fn last_offset(&self, segment: &ListedSegment) -> Result<i64, RemoteStorageError> {
+    /// The end of a log that no later segment tells: two fetches. A log without a batch ends where
+    /// it starts.
+    async fn end(&self, segment: &ListedSegment) -> Result<LogEnd, RemoteStorageError> {
+        let empty = LogEnd {
+            last_offset: segment.start_offset,
+            leader_epoch: None,
+        };
         if segment.log().is_none_or(|log| log.size == 0) {
-            return Ok(segment.start_offset);
+            return Ok(empty);
         }
         let request = FetchIndex::new(segment.provisional_metadata()?, IndexType::Offset);
         let position = match self.fetch_index.clone().oneshot(request).await {
@@ -304,7 +315,7 @@ where
             Err(error) => return Err(error),
         };
         let end = self.log_end(segment, position.into()).await?;
-        Ok(end.map_or(segment.start_offset, |end| end.last_offset))
+        Ok(end.unwrap_or(empty))
     }
 }
 
@@ -338,6 +349,18 @@ fn is_of_segment(error: &RemoteStorageError) -> bool {
 fn no_epoch(segment: &ListedSegment) -> RemoteStorageError {
     RemoteStorageError::InvalidArgument(format!(
         "the leader epoch checkpoint of segment {} has no epoch of the segment",
+        segment.id
+    ))
+}
+
+fn other_epoch(
+    segment: &ListedSegment,
+    told: LeaderEpoch,
+    real: LeaderEpoch,
+) -> RemoteStorageError {
+    RemoteStorageError::InvalidArgument(format!(
+        "the leader epoch checkpoint of segment {} says that it ends in epoch {told}, and its log \
+         ends in epoch {real}",
         segment.id
     ))
 }

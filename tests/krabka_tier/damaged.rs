@@ -123,6 +123,27 @@ fn lost_leader_epochs_are_read_from_the_batches() {
 }
 
 #[test]
+fn a_checkpoint_of_another_segment_hides_no_records() {
+    let scratch = Scratch::with_tier_of(&["orders-0"]);
+    let checkpoint = |first_offset| scratch.tier_file(first_offset, ".leader_epoch_checkpoint");
+    let starts = [0, 270, 564, 900, 1152, 1422];
+    for first_offset in starts {
+        let own = fs::read(checkpoint(first_offset)).unwrap();
+        for of in starts {
+            let others = fs::read(checkpoint(of)).unwrap();
+            fs::write(checkpoint(first_offset), others).unwrap();
+            let run = read(&scratch, 0);
+            assert_eq!(run.code, Some(0), "{run:?}");
+            assert!(
+                run.text() == consumed("orders", 0, 0, 1734),
+                "{first_offset} has that of {of}"
+            );
+        }
+        fs::write(checkpoint(first_offset), own).unwrap();
+    }
+}
+
+#[test]
 fn a_damaged_older_copy_stops_no_read() {
     for first_offset in [0, 564, 1422] {
         let scratch = Scratch::with_tier_of(&["orders-0"]);

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use krabka_remote_storage::index::LeaderEpochCheckpoint;
-use krabka_remote_storage::model::{IndexType, LeaderEpoch, RemoteLogSegmentMetadata};
+use krabka_remote_storage::model::{IndexType, LeaderEpoch, RemoteLogSegmentMetadata, kafka_uuid};
 use krabka_remote_storage::{FetchIndex, RemoteStorage, RemoteStorageError};
 
 use crate::ends::is_damage;
@@ -88,7 +88,15 @@ async fn told_by(
 ) -> Result<BTreeMap<LeaderEpoch, i64>, RemoteStorageError> {
     let fetch = FetchIndex::new(segment.clone(), IndexType::LeaderEpoch);
     let bytes = storage.fetch_index(fetch).await?;
-    LeaderEpochCheckpoint::parse(&bytes)?.lineage()
+    let checkpoint = LeaderEpochCheckpoint::parse(&bytes)?;
+    let own = checkpoint.segment_leader_epochs(segment.start_offset(), segment.end_offset())?;
+    if own != *segment.segment_leader_epochs() {
+        return Err(RemoteStorageError::InvalidArgument(format!(
+            "the leader epoch checkpoint of segment {} is not that of its log",
+            kafka_uuid(segment.remote_log_segment_id().id)
+        )));
+    }
+    checkpoint.lineage()
 }
 
 /// The segment with the end of the log.
