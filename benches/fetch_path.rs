@@ -8,7 +8,8 @@
 //! - `memory/64KiB`: what do the layers and the reader add to `object_store`'s `get_range`, when
 //!   that answers at once? The reader's part includes the lookup in the metadata store, the search
 //!   in the index and the walk over the batches.
-//! - `tasks`: do tasks on two workers hinder each other?
+//! - `tasks`: do tasks on two workers hinder each other? The log is larger than the processor's
+//!   caches, as a real one (1 GiB by default) is: in a small one it would be the caches' answer.
 //! - `local/reader`: cold and warm reads of a local tier, which lies in the page cache.
 //! - `simulated`: cold, warm and sequential reads of a store with 30 ms a request and 90 MB/s. Time
 //!   is Tokio's own, paused and moved on: it shows what the requests cost, and no computing.
@@ -42,6 +43,8 @@ use support::tier::{MadeSegment, MadeTier, partition};
 const KIB: usize = 1024;
 const MIB: usize = 1024 * KIB;
 const LOG: usize = 16 * MIB;
+/// More than the processor's caches hold, as of a real segment (1 GiB by default).
+const LARGE_LOG: usize = 128 * MIB;
 const WANTED: usize = 64 * KIB;
 const BATCH: usize = 16 * KIB;
 const RECORDS: i32 = 10;
@@ -122,8 +125,13 @@ struct InMemory {
 impl InMemory {
     /// 16 MiB of batches of 16 KiB.
     fn new() -> Self {
+        Self::of(LOG)
+    }
+
+    /// So many bytes of batches of 16 KiB.
+    fn of(log: usize) -> Self {
         let tier = MadeTier::new();
-        let files = SegmentFiles::uniform(0, LOG, BATCH, RECORDS);
+        let files = SegmentFiles::uniform(0, log, BATCH, RECORDS);
         let segment = MadeSegment::new(1, &files);
         single_threaded().block_on(tier.add(&segment));
         Self {
@@ -299,7 +307,7 @@ fn tasks(c: &mut Criterion) {
     /// What one call of the bench reads.
     const READS: u64 = 256;
     const TASKS: u64 = 8;
-    let made = InMemory::new();
+    let made = InMemory::of(LARGE_LOG);
     let reader = made.reader(made.cached());
     let runtime = Builder::new_multi_thread()
         .worker_threads(2)

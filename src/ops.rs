@@ -9,19 +9,22 @@
 //! [`StorageOp`], or only for the one that they concern.
 
 mod activity;
+mod begin;
 
+use std::fmt;
 use std::future::Future;
 use std::ops::Range;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use object_store::path::Path;
 use object_store::{ObjectMeta, PutPayload};
 use tower::Service;
-use tower::util::BoxCloneSyncService;
 
 pub use activity::Activity;
+pub(crate) use begin::{begin_together, beginning, call_when_ready};
 
 use crate::error::RemoteStorageError;
 use crate::model::{
@@ -99,7 +102,54 @@ where
 pub type OpFuture<Op> = BoxFuture<'static, Result<<Op as StorageOp>::Output, RemoteStorageError>>;
 
 /// One operation's finished stack, with its type erased.
-pub type OpStack<Op> = BoxCloneSyncService<Op, <Op as StorageOp>::Output, RemoteStorageError>;
+///
+/// A clone is one reference. It is always ready: the wait for the service in it is part of a call.
+pub struct OpStack<Op: StorageOp> {
+    call: Arc<dyn Fn(Op) -> OpFuture<Op> + Send + Sync>,
+}
+
+impl<Op: StorageOp> OpStack<Op> {
+    /// Erases the type of this service.
+    pub fn new(service: impl OpService<Op>) -> Self {
+        Self {
+            // Each call has an instance of its own, as a service is called by one caller at a time.
+            call: Arc::new(move |op| Box::pin(call_when_ready(&mut service.clone(), op))),
+        }
+    }
+
+    /// Makes a call.
+    pub(crate) fn run(&self, op: Op) -> OpFuture<Op> {
+        (self.call)(op)
+    }
+}
+
+impl<Op: StorageOp> Clone for OpStack<Op> {
+    fn clone(&self) -> Self {
+        Self {
+            call: Arc::clone(&self.call),
+        }
+    }
+}
+
+impl<Op: StorageOp> fmt::Debug for OpStack<Op> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("OpStack").field(&Op::KIND).finish()
+    }
+}
+
+impl<Op: StorageOp> Service<Op> for OpStack<Op> {
+    type Response = Op::Output;
+    type Error = RemoteStorageError;
+    type Future = OpFuture<Op>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, op: Op) -> Self::Future {
+        self.run(op)
+    }
+}
 
 // ---------------------------------------------------------------------------------------------
 // Segment operations

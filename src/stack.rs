@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tower::{ServiceBuilder, ServiceExt};
+use tower::ServiceBuilder;
 
 pub use lifecycle::{CloseReport, CutOff};
 
@@ -44,7 +44,7 @@ use crate::layers::{
 };
 use crate::layout::{KeyPrefix, segment_key};
 use crate::model::{CopyReceipt, LOG_FILE_SUFFIX, RemoteLogSegmentMetadata};
-use crate::ops::{CopySegment, DeleteSegment, FetchIndex, FetchSegment, OpStack};
+use crate::ops::{CopySegment, DeleteSegment, FetchIndex, FetchSegment, OpStack, StorageOp};
 use lifecycle::Lifecycle;
 
 /// A remote tier: the four segment operations, each a finished stack.
@@ -74,6 +74,16 @@ struct Tier {
     sealer: Option<Sealer>,
     write_only: bool,
     lifecycle: Lifecycle,
+}
+
+impl Tier {
+    async fn run<Op: StorageOp>(
+        &self,
+        stack: &OpStack<Op>,
+        op: Op,
+    ) -> Result<Op::Output, RemoteStorageError> {
+        self.lifecycle.run(op, |op| stack.run(op)).await
+    }
 }
 
 impl RemoteStorage {
@@ -127,8 +137,7 @@ impl RemoteStorage {
     /// out what became of it. After any other error, and after a copy that was dropped, the
     /// leftover rule ([`leftover_evidence`](Self::leftover_evidence)) decides on the place.
     pub async fn copy(&self, op: CopySegment) -> Result<CopyReceipt, RemoteStorageError> {
-        let stack = self.tier.copy.clone();
-        self.tier.lifecycle.run(op, |op| stack.oneshot(op)).await
+        self.tier.run(&self.tier.copy, op).await
     }
 
     /// Fetches a range of a segment's log: one GET of exactly the asked bytes.
@@ -139,8 +148,7 @@ impl RemoteStorage {
     /// [`InvalidArgument`](RemoteStorageError::InvalidArgument) for an inverted range or one that
     /// starts beyond the end.
     pub async fn fetch(&self, op: FetchSegment) -> Result<Bytes, RemoteStorageError> {
-        let stack = self.tier.fetch.clone();
-        self.tier.lifecycle.run(op, |op| stack.oneshot(op)).await
+        self.tier.run(&self.tier.fetch, op).await
     }
 
     /// Fetches one index of a segment whole.
@@ -150,8 +158,7 @@ impl RemoteStorage {
     /// [`SegmentNotFound`](RemoteStorageError::SegmentNotFound) when the segment or this index is
     /// not there; a segment without aborted transactions has no transaction index.
     pub async fn fetch_index(&self, op: FetchIndex) -> Result<Bytes, RemoteStorageError> {
-        let stack = self.tier.fetch_index.clone();
-        self.tier.lifecycle.run(op, |op| stack.oneshot(op)).await
+        self.tier.run(&self.tier.fetch_index, op).await
     }
 
     /// Finds one index of a segment, to search it: in the cache, or else by fetching it.
@@ -164,8 +171,7 @@ impl RemoteStorage {
     /// [`SegmentNotFound`](RemoteStorageError::SegmentNotFound) when the segment or this index is
     /// not there, [`Corrupt`](RemoteStorageError::Corrupt) when it fails Kafka's sanity check.
     pub async fn open_index(&self, op: OpenIndex) -> Result<IndexHandle, RemoteStorageError> {
-        let stack = self.tier.open_index.clone();
-        self.tier.lifecycle.run(op, |op| stack.oneshot(op)).await
+        self.tier.run(&self.tier.open_index, op).await
     }
 
     /// Deletes every object of a segment, the `.log` first. What is not there is no error.
@@ -174,8 +180,7 @@ impl RemoteStorage {
     ///
     /// The first failure, after all six objects were tried; the call can be repeated.
     pub async fn delete(&self, op: DeleteSegment) -> Result<(), RemoteStorageError> {
-        let stack = self.tier.delete.clone();
-        self.tier.lifecycle.run(op, |op| stack.oneshot(op)).await
+        self.tier.run(&self.tier.delete, op).await
     }
 
     /// Closes this handle and all its clones.

@@ -1,5 +1,6 @@
 //! Fetches a range of a segment's log, or one of its indexes whole: one GET each.
 
+use std::future::ready;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -29,7 +30,8 @@ impl Fetcher {
         Self { store, prefix }
     }
 
-    async fn fetch(self, op: FetchSegment) -> Result<Bytes, RemoteStorageError> {
+    /// The request for these bytes.
+    fn get(&self, op: FetchSegment) -> Result<Get, RemoteStorageError> {
         let start = u64::from(op.start_position);
         let range = match op.end_position {
             Some(end) if end < op.start_position => {
@@ -44,52 +46,7 @@ impl Fetcher {
         };
         let key = segment_key(&self.prefix, &op.metadata, LOG_FILE_SUFFIX)?;
         let target = StoreTarget::of_segment(key, op.metadata);
-        let answer = self
-            .store
-            .send(Get {
-                target: target.clone(),
-                range,
-            })
-            .await;
-        match answer {
-            Ok(Fetched { bytes, .. }) => Ok(bytes),
-            Err(error) if error.status() == Some(RANGE_NOT_SATISFIABLE) => {
-                // Boxed, as it is rare: its future would make every fetch's larger.
-                Box::pin(self.explain(target, start, error)).await
-            }
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Stores disagree about a range that begins at the end: one HEAD tells what it was.
-    async fn explain(
-        self,
-        target: StoreTarget,
-        start: u64,
-        error: RemoteStorageError,
-    ) -> Result<Bytes, RemoteStorageError> {
-        let Some(meta) = self
-            .store
-            .send(Head {
-                target: target.clone(),
-            })
-            .await?
-        else {
-            return Err(match target.segment {
-                Some(segment) => {
-                    RemoteStorageError::SegmentNotFound(segment.remote_log_segment_id().clone())
-                }
-                None => error,
-            });
-        };
-        match start.cmp(&meta.size) {
-            std::cmp::Ordering::Equal => Ok(Bytes::new()),
-            std::cmp::Ordering::Greater => Err(RemoteStorageError::InvalidArgument(format!(
-                "start position {start} is beyond the {} bytes of `{}`",
-                meta.size, target.key
-            ))),
-            std::cmp::Ordering::Less => Err(error),
-        }
+        Ok(Get { target, range })
     }
 
     async fn fetch_index(self, op: FetchIndex) -> Result<Bytes, RemoteStorageError> {
@@ -112,7 +69,25 @@ impl Service<FetchSegment> for Fetcher {
     }
 
     fn call(&mut self, op: FetchSegment) -> Self::Future {
-        Box::pin(self.clone().fetch(op))
+        let start = u64::from(op.start_position);
+        let get = match self.get(op) {
+            Ok(get) => get,
+            Err(error) => return Box::pin(ready(Err(error))),
+        };
+        let target = get.target.clone();
+        // Called here, not in the block: it begins when this call does.
+        let mut store = self.store.clone();
+        let answer = store.call(get);
+        Box::pin(async move {
+            match answer.await {
+                Ok(Fetched { bytes, .. }) => Ok(bytes),
+                Err(error) if error.status() == Some(RANGE_NOT_SATISFIABLE) => {
+                    // Boxed, as it is rare: its future would make every fetch's larger.
+                    Box::pin(explain(store, target, start, error)).await
+                }
+                Err(error) => Err(error),
+            }
+        })
     }
 }
 
@@ -127,5 +102,35 @@ impl Service<FetchIndex> for Fetcher {
 
     fn call(&mut self, op: FetchIndex) -> Self::Future {
         Box::pin(self.clone().fetch_index(op))
+    }
+}
+
+/// Stores disagree about a range that begins at the end: one HEAD tells what it was.
+async fn explain(
+    store: StoreRequests,
+    target: StoreTarget,
+    start: u64,
+    error: RemoteStorageError,
+) -> Result<Bytes, RemoteStorageError> {
+    let Some(meta) = store
+        .send(Head {
+            target: target.clone(),
+        })
+        .await?
+    else {
+        return Err(match target.segment {
+            Some(segment) => {
+                RemoteStorageError::SegmentNotFound(segment.remote_log_segment_id().clone())
+            }
+            None => error,
+        });
+    };
+    match start.cmp(&meta.size) {
+        std::cmp::Ordering::Equal => Ok(Bytes::new()),
+        std::cmp::Ordering::Greater => Err(RemoteStorageError::InvalidArgument(format!(
+            "start position {start} is beyond the {} bytes of `{}`",
+            meta.size, target.key
+        ))),
+        std::cmp::Ordering::Less => Err(error),
     }
 }

@@ -6,6 +6,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -594,14 +595,21 @@ async fn read_body(answer: Answer, key: &str) -> Result<Bytes, BodyError> {
             reason: format!("{length} bytes were announced, {received} came"),
         })
     };
-    let mut first = Bytes::new();
-    let mut rest: Option<BytesMut> = None;
-    let mut received = 0;
-    while let Some(piece) = body.next().await {
+    let (mut first, mut rest, mut received) = (Bytes::new(), None::<BytesMut>, 0);
+    loop {
+        let mut next = body.next();
+        let piece = if let Poll::Ready(piece) = futures::poll!(&mut next) {
+            piece
+        } else {
+            // Marked where a wait begins: what is at hand costs no look at the clock.
+            activity
+                .iter()
+                .filter(|_| received > 0)
+                .for_each(Activity::mark);
+            next.await
+        };
+        let Some(piece) = piece else { break };
         let piece = piece.map_err(BodyError::Store)?;
-        if let Some(activity) = &activity {
-            activity.mark();
-        }
         received += piece.len() as u64;
         if received > length {
             return Err(wrong(received));

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use tower::{Layer, Service, ServiceExt, service_fn};
+use tower::{Layer, Service, service_fn};
 
 use super::{Store, StoreClient};
 use crate::error::{RemoteStorageError, WormError};
 use crate::ops::{
     AbortUpload, CompleteUpload, Create, Delete, Get, Head, List, ListUploads, OpFuture, OpService,
-    OpStack, Put, PutPart, ReadRetention, StartUpload, StorageOp,
+    OpStack, Put, PutPart, ReadRetention, StartUpload, StorageOp, begin_together, beginning,
 };
 
 /// Every store request, each a finished stack. A clone is one reference.
@@ -114,7 +114,7 @@ impl StoreRequests {
 
     /// Sends one request, repeated as the layers see fit.
     pub async fn send<R: StoreRequest>(&self, request: R) -> Result<R::Output, RemoteStorageError> {
-        R::stack(self).clone().oneshot(request).await
+        begin_together(beginning(), || R::stack(self).run(request)).await
     }
 }
 
@@ -128,7 +128,7 @@ impl<R: StoreRequest> Service<R> for StoreRequests {
     }
 
     fn call(&mut self, request: R) -> Self::Future {
-        Box::pin(R::stack(self).clone().oneshot(request))
+        begin_together(beginning(), || R::stack(self).run(request))
     }
 }
 

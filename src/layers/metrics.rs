@@ -66,7 +66,7 @@ pub(in crate::layers) use keys::{
 use super::outcome::Outcome;
 use crate::error::RemoteStorageError;
 use crate::model::OpKind;
-use crate::ops::{OpFuture, OpService, StorageOp};
+use crate::ops::{OpFuture, OpService, StorageOp, beginning};
 
 /// A [`Layer`] that wraps services in [`Metrics`].
 #[derive(Clone, Debug, Default)]
@@ -222,7 +222,7 @@ impl<Op: StorageOp> Sample<Op> {
         let is_operation = !Op::KIND.is_store_request();
         Self {
             op,
-            began: Instant::now(),
+            began: beginning(),
             outcome: Outcome::Cancelled,
             bytes: 0,
             in_flight: is_operation.then(InFlight::start),

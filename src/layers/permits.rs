@@ -18,7 +18,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use metrics::Gauge;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 use tower::{Layer, Service, ServiceExt as _};
 
@@ -34,8 +34,8 @@ pub struct PermitsLayer {
 
 #[derive(Debug)]
 struct Pools {
-    reads: Arc<Semaphore>,
-    writes: Arc<Semaphore>,
+    reads: Semaphore,
+    writes: Semaphore,
 }
 
 impl PermitsLayer {
@@ -43,7 +43,7 @@ impl PermitsLayer {
     ///
     /// Stores are configured with 64 reads and 16 writes by default.
     pub fn new(max_reads: usize, max_writes: usize) -> Self {
-        let pool = |size: usize| Arc::new(Semaphore::new(size.clamp(1, Semaphore::MAX_PERMITS)));
+        let pool = |size: usize| Semaphore::new(size.clamp(1, Semaphore::MAX_PERMITS));
         let pools = Pools {
             reads: pool(max_reads),
             writes: pool(max_writes),
@@ -86,15 +86,15 @@ impl<Op: StorageOp, S: OpService<Op>> Service<Op> for Permits<S> {
 
     fn call(&mut self, op: Op) -> Self::Future {
         let direction = Direction::of(Op::KIND);
-        let pool = Arc::clone(match direction {
-            Direction::Read => &self.pools.reads,
-            Direction::Write => &self.pools.writes,
-        });
-        let inner = self.inner.clone();
+        let Self { inner, pools } = self.clone();
         Box::pin(async move {
+            let pool = match direction {
+                Direction::Read => &pools.reads,
+                Direction::Write => &pools.writes,
+            };
             // A permit that is free goes to nobody who waits, so taking it is fair. The wait is
             // boxed: few requests have one, and all would carry its place.
-            let permit = match Arc::clone(&pool).try_acquire_owned() {
+            let permit = match pool.try_acquire() {
                 Ok(permit) => {
                     permit_wait(direction).record(Duration::ZERO);
                     permit
@@ -107,9 +107,9 @@ impl<Op: StorageOp, S: OpService<Op>> Service<Op> for Permits<S> {
     }
 }
 
-async fn waited(direction: Direction, pool: Arc<Semaphore>) -> OwnedSemaphorePermit {
+async fn waited(direction: Direction, pool: &Semaphore) -> SemaphorePermit<'_> {
     let _waiting = Waiting::start(direction);
-    let permit = pool.acquire_owned().await;
+    let permit = pool.acquire().await;
     permit.expect("the pools are never closed")
 }
 
@@ -135,13 +135,13 @@ impl Drop for Waiting {
 }
 
 /// A request in flight.
-struct Held {
+struct Held<'a> {
     in_flight: Gauge,
-    _permit: OwnedSemaphorePermit,
+    _permit: SemaphorePermit<'a>,
 }
 
-impl Held {
-    fn start(direction: Direction, permit: OwnedSemaphorePermit) -> Self {
+impl<'a> Held<'a> {
+    fn start(direction: Direction, permit: SemaphorePermit<'a>) -> Self {
         let in_flight = requests_in_flight(direction);
         in_flight.increment(1.0);
         Self {
@@ -151,7 +151,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for Held<'_> {
     fn drop(&mut self) {
         self.in_flight.decrement(1.0);
     }

@@ -27,7 +27,7 @@ use tower::retry::Policy;
 use super::metrics::request_attempts;
 use super::outcome::Outcome;
 use crate::error::RemoteStorageError;
-use crate::ops::StorageOp;
+use crate::ops::{StorageOp, beginning};
 
 /// A [`Layer`](tower::Layer) that wraps services in [`Retry`].
 pub type RetryLayer = tower::retry::RetryLayer<RetryPolicy>;
@@ -164,7 +164,7 @@ impl<Op: StorageOp> Policy<Op, Op::Output, RemoteStorageError> for RetryPolicy {
     fn clone_request(&mut self, request: &Op) -> Option<Op> {
         // Asked before every attempt; the first one starts the clock.
         if self.failures == 0 {
-            self.began = Instant::now();
+            self.began = beginning();
         }
         Some(request.clone())
     }

@@ -14,10 +14,10 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
-use tower::{Layer, Service, ServiceExt as _};
+use tower::{Layer, Service};
 
 use crate::error::RemoteStorageError;
-use crate::ops::{Activity, OpFuture, OpService, StorageOp};
+use crate::ops::{Activity, OpFuture, OpService, StorageOp, call_when_ready};
 
 /// A [`Layer`] that wraps services in [`Timeout`].
 #[derive(Clone, Copy, Debug)]
@@ -63,11 +63,13 @@ impl<Op: StorageOp, S: OpService<Op>> Service<Op> for Timeout<S> {
     }
 
     fn call(&mut self, op: Op) -> Self::Future {
-        let Self { inner, limit } = self.clone();
+        let limit = self.limit;
+        let activity = Activity::start();
+        let began = activity.last();
+        let attempt = activity.in_scope(|| call_when_ready(&mut self.inner, op.clone()));
+        let attempt = activity.scope(attempt);
         Box::pin(async move {
-            let activity = Activity::start();
-            let began = activity.last();
-            let mut attempt = pin!(activity.scope(inner.oneshot(op.clone())));
+            let mut attempt = pin!(attempt);
             // Often the answer is at hand, and no timer is needed.
             if let Poll::Ready(result) = futures::poll!(attempt.as_mut()) {
                 return result;

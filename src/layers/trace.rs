@@ -17,6 +17,7 @@
 
 use std::task::{Context, Poll};
 
+use futures::future::Either;
 use tower::{Layer, Service};
 use tracing::field::{self, Empty};
 use tracing::{Instrument as _, Span, debug_span, info_span};
@@ -48,7 +49,7 @@ pub struct Trace<S> {
 impl<Op: StorageOp, S: OpService<Op>> Service<Op> for Trace<S> {
     type Response = Op::Output;
     type Error = RemoteStorageError;
-    type Future = OpFuture<Op>;
+    type Future = Either<S::Future, OpFuture<Op>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         self.inner.poll_ready(cx)
@@ -60,18 +61,18 @@ impl<Op: StorageOp, S: OpService<Op>> Service<Op> for Trace<S> {
         // because a layer below may open its own already in `call`.
         let call = span.in_scope(|| self.inner.call(op));
         if span.is_disabled() {
-            return Box::pin(call);
+            return Either::Left(call);
         }
         let running = Running {
             span: span.clone(),
             outcome: Outcome::Cancelled,
         };
         let call = call.instrument(span);
-        Box::pin(async move {
+        Either::Right(Box::pin(async move {
             let result = call.await;
             running.end(Outcome::of(&result));
             result
-        })
+        }))
     }
 }
 

@@ -10,6 +10,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use super::beginning;
+
 tokio::task_local! {
     static CURRENT: Activity;
 }
@@ -24,7 +26,7 @@ impl Activity {
     /// An activity whose last sign of life is now.
     pub fn start() -> Self {
         Self {
-            last: Arc::new(Mutex::new(Instant::now())),
+            last: Arc::new(Mutex::new(beginning())),
         }
     }
 
@@ -38,6 +40,11 @@ impl Activity {
     /// Runs `attempt` so that [`Activity::current`] finds this activity in it.
     pub fn scope<F: Future>(&self, attempt: F) -> impl Future<Output = F::Output> + use<F> {
         CURRENT.scope(self.clone(), attempt)
+    }
+
+    /// Runs the synchronous beginning of an attempt like [`scope`](Self::scope).
+    pub(crate) fn in_scope<T>(&self, begin: impl FnOnce() -> T) -> T {
+        CURRENT.sync_scope(self.clone(), begin)
     }
 
     /// Records that bytes moved.

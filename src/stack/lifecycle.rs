@@ -11,7 +11,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::error::RemoteStorageError;
 use crate::model::{CopyPhase, CopyProgress, OpKind, RemoteLogSegmentMetadata};
-use crate::ops::StorageOp;
+use crate::ops::{StorageOp, begin_together};
 
 /// How long the aborts of calls that were cut off may take.
 const ABORT_LIMIT: Duration = Duration::from_secs(10);
@@ -88,7 +88,7 @@ impl Lifecycle {
         };
         tokio::select! {
             biased;
-            result = call(op) => result,
+            result = begin_together(began, || call(op)) => result,
             () = self.cut.cancelled() => Err(cut_off(&entry.call(), began.elapsed())),
         }
     }

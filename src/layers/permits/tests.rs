@@ -110,10 +110,10 @@ async fn a_dropped_call_gives_its_permit_or_its_place_back() {
 #[tokio::test]
 async fn the_request_is_over_before_its_permit_is_free() {
     let layer = PermitsLayer::new(1, 1);
-    let pool = Arc::clone(&layer.pools.reads);
+    let pools = Arc::clone(&layer.pools);
     let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel();
     let mut service = layer.layer(service_fn(move |_: Get| {
-        let held = SendOnDrop(pool.clone(), sender.clone());
+        let held = SendOnDrop(pools.clone(), sender.clone());
         async move {
             let _held = held;
             std::future::pending().await
@@ -127,11 +127,11 @@ async fn the_request_is_over_before_its_permit_is_free() {
 }
 
 /// Tells how many permits were free when it was dropped.
-struct SendOnDrop(Arc<Semaphore>, tokio::sync::mpsc::UnboundedSender<usize>);
+struct SendOnDrop(Arc<super::Pools>, tokio::sync::mpsc::UnboundedSender<usize>);
 
 impl Drop for SendOnDrop {
     fn drop(&mut self) {
-        let _ = self.1.send(self.0.available_permits());
+        let _ = self.1.send(self.0.reads.available_permits());
     }
 }
 

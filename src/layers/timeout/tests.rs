@@ -134,11 +134,6 @@ async fn it_is_always_ready_and_bounds_the_wait_for_the_service_below() {
 #[tokio::test(start_paused = true)]
 async fn a_dropped_call_drops_the_attempt() {
     let (mut service, mut handle) = service();
-    assert_ready_ok!(service.poll_ready());
-    let never_polled = service.call(get());
-    drop(never_polled);
-    assert_pending!(handle.poll_request());
-
     let mut call = task::spawn(service.call(get()));
     assert_pending!(call.poll());
     assert_request_eq!(handle, get());
