@@ -238,12 +238,13 @@ async fn a_part_that_fails_twice_is_sent_three_times_and_nothing_else_again() {
 async fn a_failed_copy_aborts_its_upload_once_removes_its_objects_and_names_phase_and_part() {
     for opaque in [false, true] {
         let store = TestStore::new();
-        store.script(|request, _| Fate {
-            outcome: match request.part {
-                Some(4) if request.key == LOG_KEY => Outcome::Failed(400),
-                _ => Outcome::Served,
+        store.script(|request, _| match request.part {
+            // By then the indexes are complete, and the copy is still uploading.
+            Some(4) if request.key == LOG_KEY => Fate {
+                delay: Duration::from_secs(1),
+                outcome: Outcome::Failed(400),
             },
-            ..Fate::default()
+            _ => Fate::default(),
         });
         let dir = tempfile::tempdir().unwrap();
         let storage = if opaque {

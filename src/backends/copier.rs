@@ -18,7 +18,7 @@ use super::write_once::{MultipartCreate, Sent, read_back};
 use super::{Deleter, StoreRequests};
 use crate::error::RemoteStorageError;
 use crate::layout::{KeyPrefix, segment_key};
-use crate::model::{CopiedObject, CopyPhase, CopyProgress, CopyReceipt, OpKind};
+use crate::model::{CopiedObject, CopyPhase, CopyProgress, CopyReceipt, LOG_FILE_SUFFIX, OpKind};
 use crate::ops::{
     CopySegment, Create, Head, OpFuture, PartTag, Put, StoreTarget, WriteMode, Written,
 };
@@ -381,7 +381,10 @@ impl Copy<'_> {
     async fn complete(&self, uploaded: Uploaded) -> Result<CopiedObject, RemoteStorageError> {
         let mut uploaded = uploaded;
         loop {
-            self.enter(CopyPhase::Completing, &uploaded.target);
+            // The indexes go their way beside the log's parts, which are what the phase speaks of.
+            if uploaded.artifact.suffix == LOG_FILE_SUFFIX {
+                self.enter(CopyPhase::Completing, &uploaded.target);
+            }
             let tags = Arc::clone(&uploaded.tags);
             let written = match uploaded.upload.complete(tags, self.mode(&uploaded)).await {
                 Ok(written) => Ok(written),

@@ -290,6 +290,13 @@ pub(super) fn last_offset(
     base_offset: LogOffset,
     delta: i32,
 ) -> Result<LogOffset, RemoteStorageError> {
+    if delta < 0 {
+        // Taken as it stands, the batch would lie before the records that it holds.
+        return Err(corrupt_log(format_args!(
+            "the batch at offset {base_offset} ends before it begins, by {} offsets",
+            i64::from(delta).unsigned_abs()
+        )));
+    }
     base_offset.checked_add(delta.into()).ok_or_else(|| {
         corrupt_log(format_args!(
             "last offset of the batch at offset {base_offset} overflows"
@@ -479,6 +486,16 @@ mod tests {
             .expect("start")
             .expect("prefix");
         assert_eq!((legacy.size, legacy.last_offset), (35, Some(5)));
+    }
+
+    #[test]
+    fn a_batch_that_ends_before_it_begins_is_an_error() {
+        for delta in [-1_i32, i32::MIN] {
+            let mut log = joined(&[B1]);
+            log[23..27].copy_from_slice(&delta.to_be_bytes());
+            let error = BatchPrefix::read(&log).expect_err("no such batch");
+            assert!(error.to_string().contains("ends before it begins"));
+        }
     }
 
     #[test]
