@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 
 use crate::error::RemoteStorageError;
@@ -98,7 +99,9 @@ impl Artifact {
         blocking(move || {
             let bytes = match self.content {
                 Content::Memory(bytes) => bytes,
-                Content::File { path, file } => read_exactly(&file, &path, self.length)?,
+                Content::File { path, file } => {
+                    read_exactly(&file, &path, self.length, Vec::new())?.into()
+                }
             };
             let sha256 = digest.then(|| Sha256::digest(&bytes).into());
             Ok((bytes, sha256))
@@ -113,6 +116,7 @@ impl Artifact {
             part_size,
             offset: 0,
             number: 0,
+            buffers: Buffers::default(),
             hasher,
         }
     }
@@ -145,6 +149,7 @@ pub(super) struct Parts {
     part_size: u64,
     offset: u64,
     number: u32,
+    buffers: Buffers,
     hasher: Option<SharedHasher>,
 }
 
@@ -169,7 +174,8 @@ impl Parts {
                         file.rewind()
                             .map_err(|error| RemoteStorageError::io("rewind", path, error))?;
                     }
-                    read_exactly(file, path, length)?
+                    let read = read_exactly(file, path, length, self.buffers.take())?;
+                    self.buffers.lend(read)
                 }
             };
             self.number += 1;
@@ -189,12 +195,57 @@ impl Parts {
     }
 }
 
-/// Reads the next `length` bytes, which a file of the length checked before has.
-fn read_exactly(mut file: &File, path: &Path, length: u64) -> Result<Bytes, RemoteStorageError> {
+/// The buffers of the parts of one upload, used again when a part is hashed and sent: new memory
+/// for each would cost as much time as reading into it.
+#[derive(Clone, Debug, Default)]
+struct Buffers(Arc<Mutex<Vec<Vec<u8>>>>);
+
+impl Buffers {
+    /// An empty buffer.
+    fn take(&self) -> Vec<u8> {
+        self.0.lock().pop().unwrap_or_default()
+    }
+
+    /// A filled buffer as bytes, the last of which to go gives it back.
+    fn lend(&self, buffer: Vec<u8>) -> Bytes {
+        Bytes::from_owner(Lent {
+            buffer,
+            home: self.clone(),
+        })
+    }
+}
+
+struct Lent {
+    buffer: Vec<u8>,
+    home: Buffers,
+}
+
+impl AsRef<[u8]> for Lent {
+    fn as_ref(&self) -> &[u8] {
+        &self.buffer
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        buffer.clear();
+        self.home.0.lock().push(buffer);
+    }
+}
+
+/// Reads the next `length` bytes, which a file of the length checked before has, into an empty
+/// buffer.
+fn read_exactly(
+    mut file: &File,
+    path: &Path,
+    length: u64,
+    mut buffer: Vec<u8>,
+) -> Result<Vec<u8>, RemoteStorageError> {
     let failed = |error| RemoteStorageError::io("read", path, error);
     let capacity = usize::try_from(length)
         .map_err(|error| failed(io::Error::new(io::ErrorKind::InvalidInput, error)))?;
-    let mut buffer = Vec::with_capacity(capacity);
+    buffer.reserve_exact(capacity);
     let read = Read::take(&mut file, length)
         .read_to_end(&mut buffer)
         .map_err(failed)?;
@@ -204,7 +255,7 @@ fn read_exactly(mut file: &File, path: &Path, length: u64) -> Result<Bytes, Remo
             format!("the file has become shorter: {length} bytes were due here, {read} came"),
         )));
     }
-    Ok(buffer.into())
+    Ok(buffer)
 }
 
 /// Runs file work where it may block.
@@ -214,4 +265,24 @@ async fn blocking<T: Send + 'static>(
     tokio::task::spawn_blocking(work)
         .await
         .unwrap_or_else(|error| Err(io::Error::other(error).into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_is_used_again_when_the_last_of_its_bytes_has_gone_and_not_before() {
+        let buffers = Buffers::default();
+        let sent = buffers.lend(vec![7; 64]);
+        let place = sent.as_ptr();
+        let hashed = sent.slice(32..);
+        drop(sent);
+        assert_eq!(buffers.take().capacity(), 0);
+        assert_eq!(hashed, [7; 32][..]);
+        drop(hashed);
+        let again = buffers.take();
+        assert!(again.is_empty());
+        assert_eq!((again.as_ptr(), again.capacity()), (place, 64));
+    }
 }

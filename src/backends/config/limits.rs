@@ -19,7 +19,8 @@ const MAX_SEGMENT_BYTES: u64 = i32::MAX as u64;
 /// The limits that the layers above a store keep.
 ///
 /// Each store's configuration has these as fields of its own and makes this value of them; the
-/// `Default` is the same for every store. Memory of one copy is bounded by `max_parts_in_flight` ×
+/// `Default` is the same for every store but a local directory, where files of 4 MiB and more go in
+/// parts of 4 MiB, eight at once. Memory of one copy is bounded by `max_parts_in_flight` ×
 /// `multipart_chunk_size`, or by `multipart_threshold` for a file that goes in one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestLimits {

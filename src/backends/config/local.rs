@@ -12,6 +12,9 @@ use crate::backends::LocalClient;
 use crate::error::RemoteStorageError;
 use crate::layout::KeyPrefix;
 
+/// The length of a part, and of the shortest file that goes in parts.
+const PART_BYTES: usize = 4 * 1024 * 1024;
+
 /// Checks what can be checked without touching the file system.
 pub(super) fn validate(root: &Path) -> Result<(), RemoteStorageError> {
     if root.as_os_str().is_empty() {
@@ -39,11 +42,23 @@ pub(super) fn open(root: &Path) -> Result<Backend, RemoteStorageError> {
         location: format!("file://{}", root.display()),
         client: Arc::new(LocalClient::new(root)),
         prefix: KeyPrefix::default(),
-        limits: RequestLimits::default(),
+        limits: limits(),
         object_store: Some(Arc::new(object_store)),
         kind: StoreKind::Local,
         with_checksums: None,
     })
+}
+
+/// Here a part costs no request over a network, and an upload is as exact as a single write. So all
+/// but short files go in parts, short ones: what is read next, the digest and what goes to the disk
+/// then overlap. As many are under way as make up for the time that a disk takes to answer.
+fn limits() -> RequestLimits {
+    RequestLimits {
+        multipart_threshold: PART_BYTES as u64,
+        multipart_chunk_size: PART_BYTES,
+        max_parts_in_flight: 8,
+        ..RequestLimits::default()
+    }
 }
 
 /// Makes the directory and those above it that are missing, each durable in the one above it.
@@ -62,4 +77,21 @@ fn create(root: &Path) -> io::Result<()> {
         created => created?,
     }
     File::open(parent)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_local_copy_goes_in_short_parts_and_holds_less_memory_than_one_over_a_network() {
+        let (local, other) = (limits(), RequestLimits::default());
+        local.validate().unwrap();
+        assert_eq!(local.multipart_threshold, 4_194_304);
+        let memory = |limits: &RequestLimits| {
+            limits.max_parts_in_flight as u64 * limits.multipart_chunk_size as u64
+        };
+        assert_eq!(memory(&local), 33_554_432);
+        assert!(memory(&local) < memory(&other).min(other.multipart_threshold));
+    }
 }
