@@ -175,7 +175,10 @@ fn an_archive_is_neither_removed_from_nor_copied_to_without_a_key() {
     let before = sealer.scratch.tier_files();
     let url = sealer.scratch.url();
     run(&["rm", &url, "--topic", "orders", "--yes"]).fails(1, &["delete refused", ".manifest"]);
-    run(&["copy", dir.to_str().unwrap(), "--to", &url]).fails(1, &["write-once", "--worm-key"]);
+    // A partition that is not there yet, too: it would be nothing but orphans.
+    for dir in [dir, sealer.scratch.partition("payments-0")] {
+        run(&["copy", dir.to_str().unwrap(), "--to", &url]).fails(1, &["write-once", "--worm-key"]);
+    }
     assert_eq!(sealer.scratch.tier_files(), before);
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::Args;
 use futures::{Stream, StreamExt as _, stream};
+use krabka_remote_storage::archive::WORM_PROBE_NAME;
 use krabka_remote_storage::backends::{Backend, ObjectStoreConfig};
 use krabka_remote_storage::layers::IndexCacheConfig;
 use krabka_remote_storage::layout::{
@@ -16,7 +17,7 @@ use krabka_remote_storage::model::{
     LeaderEpoch, RemoteLogSegmentDetails, RemoteLogSegmentId, RemoteLogSegmentMetadata,
     RemoteLogSegmentState, TopicIdPartition, decode_kafka_uuid, kafka_uuid,
 };
-use krabka_remote_storage::ops::{List, ListUploads, Listing, OpenUpload, StoreTarget};
+use krabka_remote_storage::ops::{Head, List, ListUploads, Listing, OpenUpload, StoreTarget};
 use krabka_remote_storage::rebuild::{ListedSegment, list_segments};
 use krabka_remote_storage::{MANIFEST_SUFFIX, RemoteStorage, RemoteStorageError};
 use object_store::path::Path;
@@ -227,6 +228,13 @@ impl Tier {
         let target = StoreTarget::object(self.prefix().as_path().clone());
         let uploads = self.storage.store().send(ListUploads { target }).await?;
         Ok(uploads.map(|uploads| uploads.into_iter().filter_map(TierUpload::new).collect()))
+    }
+
+    /// Whether an archive was ever started here.
+    pub(crate) async fn is_archive(&self) -> Result<bool, Failure> {
+        let probe = self.prefix().as_path().clone().join(WORM_PROBE_NAME);
+        let target = StoreTarget::object(probe);
+        Ok(self.storage.store().send(Head { target }).await?.is_some())
     }
 
     async fn list(&self, prefix: Path) -> Result<Listing, Failure> {

@@ -96,9 +96,11 @@ impl Plan {
         internal_topics: bool,
         strictness: Strictness,
     ) -> Result<Self, Failure> {
+        // What is not sealed in an archive is an orphan there, and can never be removed.
+        let lacks_key = tier.chains.is_none() && tier.is_archive().await?;
         let (mut plan, partitions) = blocking(move || find(&paths, internal_topics)).await?;
         let mut plans = stream::iter(partitions)
-            .map(|dir| Self::of_partition(tier, dir, strictness))
+            .map(|dir| Self::of_partition(tier, dir, strictness, lacks_key))
             .buffered(CONCURRENT_PARTITIONS);
         while let Some((partition, of_partition)) = plans.try_next().await? {
             match of_partition {
@@ -115,6 +117,7 @@ impl Plan {
         tier: &Tier,
         dir: PartitionDir,
         strictness: Strictness,
+        lacks_key: bool,
     ) -> Result<(TopicIdPartition, Result<PartitionPlan, RemoteStorageError>), Failure> {
         let partition = dir.topic_id_partition.clone();
         if let Err(error) = tier.check_partition(&partition) {
@@ -122,7 +125,7 @@ impl Plan {
         }
         let in_tier = tier.segments(&partition).await?;
         let seals = tier.chains.is_some();
-        if !seals && in_tier.iter().any(TierSegment::is_sealed) {
+        if lacks_key || !seals && in_tier.iter().any(TierSegment::is_sealed) {
             let error = sealed::needs_keys(&partition);
             return Ok((partition, Err(error)));
         }

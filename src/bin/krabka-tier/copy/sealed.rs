@@ -150,7 +150,8 @@ pub(super) fn after(receipt: &CopyReceipt) -> Option<ChainStamp> {
 /// A plain copy would leave objects in an archive that no manifest names.
 pub(super) fn needs_keys(partition: &TopicIdPartition) -> RemoteStorageError {
     RemoteStorageError::InvalidArgument(format!(
-        "{}-{} in the tier is a write-once archive: seal into it, with --worm-key and --worm-key-id",
+        "the place of {}-{} in the tier is a write-once archive: seal into it, with --worm-key and \
+         --worm-key-id",
         partition.topic, partition.partition
     ))
 }
