@@ -24,7 +24,7 @@ const ARTIFACTS: usize = SEGMENT_FILE_SUFFIXES.len() + 1;
 /// The manifest among the artifacts.
 const MANIFEST: usize = SEGMENT_FILE_SUFFIXES.len();
 
-/// How many rows may wait to be merged.
+/// How many rows may wait to be merged at least.
 const UNMERGED: usize = 64 * 1024;
 
 /// A set of a segment's objects, one bit each, in the order of [`SEGMENT_FILE_SUFFIXES`]; the next
@@ -390,8 +390,10 @@ impl Listing {
             .is_none_or(|last| last.order() != (start_offset, segment_id))
         {
             // A file system lists in any order, which makes a row of each object at first.
-            if self.rows.len() > 2 * self.merged + UNMERGED {
+            if self.rows.len() >= self.merged + self.may_wait() {
                 self.merge();
+                // Doubling, as a vector grows by itself, would hold twice the rows.
+                self.rows.reserve_exact(self.may_wait());
             }
             self.rows.push(Row {
                 start_offset,
@@ -427,6 +429,12 @@ impl Listing {
             same
         });
         self.merged = self.rows.len();
+    }
+
+    /// How many rows may wait to be merged: a share of all, so that the work stays linear and the
+    /// memory near what the merged ones take.
+    fn may_wait(&self) -> usize {
+        self.merged / 4 + UNMERGED
     }
 }
 
