@@ -336,21 +336,21 @@ impl Growing {
 #[async_trait]
 impl RemoteLogMetadataStore for Growing {
     async fn add_segment(&self, _: RemoteLogSegmentMetadata) -> Result<(), RemoteStorageError> {
-        unimplemented!("a reader changes nothing")
+        unreachable!("a reader changes nothing")
     }
 
     async fn update_segment(
         &self,
         _: RemoteLogSegmentMetadataUpdate,
     ) -> Result<(), RemoteStorageError> {
-        unimplemented!("a reader changes nothing")
+        unreachable!("a reader changes nothing")
     }
 
     async fn put_partition_delete(
         &self,
         _: RemotePartitionDeleteMetadata,
     ) -> Result<(), RemoteStorageError> {
-        unimplemented!("a reader changes nothing")
+        unreachable!("a reader changes nothing")
     }
 
     async fn find_segment(
