@@ -2,19 +2,20 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use serde_json::Value;
 
 use crate::auditor::program;
-use crate::program::{Run, Scratch, finish, run};
+use crate::program::{Run, Scratch, command, finish, run};
 
 /// A scratch directory with the keys `one` and `two`.
-struct Sealer {
-    scratch: Scratch,
+pub(crate) struct Sealer {
+    pub(crate) scratch: Scratch,
 }
 
 impl Sealer {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let scratch = Scratch::new();
         for name in ["one", "two"] {
             let key = scratch.path(&format!("{name}.pem"));
@@ -29,20 +30,29 @@ impl Sealer {
 
     /// A copy of a partition, sealed with this key.
     fn seal(&self, dir: &Path, key: &str, more: &[&str]) -> Run {
+        finish(&mut self.command(dir, key, more))
+    }
+
+    fn command(&self, dir: &Path, key: &str, more: &[&str]) -> Command {
         let (url, file) = (self.scratch.url(), self.path(&format!("{key}.pem")));
         let dir = dir.to_str().unwrap();
         let mut arguments = vec!["copy", dir, "--to", &url, "--json"];
         arguments.extend(["--worm-key", &file, "--worm-key-id", key]);
         arguments.extend(more);
-        run(&arguments)
+        command(&arguments)
     }
 
-    fn seal_here(&self, dir: &Path) -> Run {
+    /// The command of [`seal_here`](Self::seal_here), to be begun.
+    pub(crate) fn command_here(&self, dir: &Path) -> Command {
+        self.command(dir, "one", &["--allow-unprotected"])
+    }
+
+    pub(crate) fn seal_here(&self, dir: &Path) -> Run {
         self.seal(dir, "one", &["--allow-unprotected"])
     }
 
     /// The auditor, who trusts these keys.
-    fn verify(&self, keys: &[&str], more: &[&str]) -> Run {
+    pub(crate) fn verify(&self, keys: &[&str], more: &[&str]) -> Run {
         let url = self.scratch.url();
         let files: Vec<_> = keys
             .iter()
@@ -57,7 +67,7 @@ impl Sealer {
     }
 
     /// A partition as it was when it had fewer segments.
-    fn earlier(&self, name: &str, below: u64) -> PathBuf {
+    pub(crate) fn earlier(&self, name: &str, below: u64) -> PathBuf {
         let dir = self.scratch.partition(name);
         for entry in fs::read_dir(&dir).unwrap() {
             let path = entry.unwrap().path();
@@ -70,7 +80,7 @@ impl Sealer {
     }
 }
 
-fn copied(run: &Run) -> Vec<Value> {
+pub(crate) fn copied(run: &Run) -> Vec<Value> {
     let events = run.json();
     events
         .into_iter()

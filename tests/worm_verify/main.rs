@@ -5,6 +5,8 @@
 #[path = "../worm_archive/archive.rs"]
 #[allow(dead_code)] // Both tests tamper, each in its own ways.
 mod archive;
+#[cfg(target_os = "linux")]
+mod at_once;
 mod auditor;
 #[cfg(feature = "aws")]
 mod bucket;

@@ -1,6 +1,7 @@
 //! `krabka-tier copy`: closed segments of Kafka's own directories, into a tier.
 
 mod bars;
+mod holds;
 mod plan;
 mod report;
 mod sealed;
@@ -21,9 +22,11 @@ use krabka_remote_storage::{
 
 use self::bars::Bars;
 pub(crate) use self::bars::bytes_bar;
-use self::plan::{Plan, Planned, Strictness};
+pub(crate) use self::holds::Holds;
+use self::plan::{COMPLETE, Plan, Planned, Strictness};
 use self::report::Event;
 pub(crate) use self::report::Summary;
+use self::sealed::Entered;
 pub(crate) use self::sealed::{Chains, SealArgs, SealKeys};
 use crate::failure::{Failure, chain, print_error};
 use crate::log_dir::Gaps;
@@ -123,9 +126,17 @@ pub(crate) async fn run(tier: &Tier, args: CopyArgs) -> Result<(), Failure> {
     let mut running = copies_of(tier, copies, &bars, &stop, args.parallel.into());
     while let Some((planned, result)) = running.next().await {
         match result {
-            Ok((id, receipt)) => {
-                summary.add(&receipt);
-                let event = Event::copied(&planned, &id, &receipt);
+            Ok(copied) => {
+                let event = match copied {
+                    Copied::Now(id, receipt) => {
+                        summary.add(&receipt);
+                        Event::copied(&planned, &id, &receipt)
+                    }
+                    Copied::Meanwhile => {
+                        summary.segments_skipped += 1;
+                        Event::skipped(&planned.partition, &[planned.segment.log()], COMPLETE)
+                    }
+                };
                 bars.suspend(|| tell(output.event(&event).and_then(|()| output.flush())))?;
             }
             Err(error) => {
@@ -197,9 +208,10 @@ pub(crate) async fn quietly(tier: &Tier, log_dir: PathBuf) -> Result<Summary, Fa
     let stop = Cell::new(false);
     let mut running = copies_of(tier, plan.copies, &bars, &stop, 4);
     while let Some((planned, result)) = running.next().await {
-        let (_, receipt) =
-            result.map_err(|error| Failure::during(format!("cannot copy {planned}"), error))?;
-        summary.add(&receipt);
+        match result.map_err(|error| Failure::during(format!("cannot copy {planned}"), error))? {
+            Copied::Now(_, receipt) => summary.add(&receipt),
+            Copied::Meanwhile => summary.segments_skipped += 1,
+        }
     }
     Ok(summary)
 }
@@ -220,11 +232,14 @@ fn copies_of<'a>(
     bars: &'a Bars,
     stop: &'a Cell<bool>,
     at_once: usize,
-) -> LocalBoxStream<'a, (Planned, Copied)> {
+) -> LocalBoxStream<'a, (Planned, Result<Copied, RemoteStorageError>)> {
     let Some(chains) = &tier.chains else {
         return stream::iter(copies)
             .take_while(|_| future::ready(!stop.get()))
-            .map(|planned| copy_one(&tier.storage, planned, None, bars))
+            .map(async |planned| {
+                let copied = copy_one(&tier.storage, &planned, None, bars).await;
+                (planned, copied)
+            })
             .buffer_unordered(at_once)
             .boxed_local();
     };
@@ -237,50 +252,92 @@ fn copies_of<'a>(
     }
     stream::iter(partitions)
         .map(move |copies| {
-            let begin = (copies.into_iter(), None);
-            let chain = stream::unfold(begin, move |(mut copies, place)| async move {
-                let planned = copies.next().filter(|_| !stop.get())?;
-                let place = match place {
-                    Some(place) => Ok(place),
-                    // At the beginning, and after a copy that failed.
-                    None => chains.next(tier, &planned.partition).await,
+            let begin = (copies.into_iter(), Chain::default());
+            let copies = stream::unfold(begin, move |(mut copies, mut chain)| async move {
+                let Some(planned) = copies.next().filter(|_| !stop.get()) else {
+                    chain.end();
+                    return None;
                 };
-                let (planned, copied) = match place {
-                    Ok(place) => copy_one(&tier.storage, planned, Some(place), bars).await,
-                    Err(error) => (planned, Err(error)),
-                };
-                let next = copied
-                    .as_ref()
-                    .ok()
-                    .and_then(|(_, receipt)| sealed::after(receipt));
-                Some(((planned, copied), (copies, next)))
+                let copied = chain.copy(tier, chains, &planned, bars).await;
+                Some(((planned, copied), (copies, chain)))
             });
-            chain.boxed_local()
+            copies.boxed_local()
         })
         .flatten_unordered(at_once)
         .boxed_local()
 }
 
-type Copied = Result<(RemoteLogSegmentId, CopyReceipt), RemoteStorageError>;
+/// What became of a segment.
+enum Copied {
+    Now(RemoteLogSegmentId, CopyReceipt),
+    /// Another copy has sealed it since it was planned.
+    Meanwhile,
+}
+
+/// The copies into one partition of an archive.
+#[derive(Default)]
+struct Chain {
+    entered: Option<Entered>,
+    /// Not known at the beginning, and after a copy that failed.
+    place: Option<ChainStamp>,
+    /// Whether a manifest may still be on its way.
+    is_unsettled: bool,
+}
+
+impl Chain {
+    async fn copy(
+        &mut self,
+        tier: &Tier,
+        chains: &Chains,
+        planned: &Planned,
+        bars: &Bars,
+    ) -> Result<Copied, RemoteStorageError> {
+        let entered = match &mut self.entered {
+            Some(entered) => entered,
+            None => self
+                .entered
+                .insert(chains.enter(tier, &planned.partition).await?),
+        };
+        if entered.has(planned) {
+            return Ok(Copied::Meanwhile);
+        }
+        let place = match self.place.take() {
+            Some(place) => place,
+            None => chains.next(tier, &planned.partition).await?,
+        };
+        let copied = copy_one(&tier.storage, planned, Some(place), bars).await;
+        match &copied {
+            Ok(Copied::Now(_, receipt)) => self.place = sealed::after(receipt),
+            Ok(Copied::Meanwhile) => {}
+            Err(error) => self.is_unsettled |= error.kind() == ErrorKind::OutcomeUnknown,
+        }
+        copied
+    }
+
+    fn end(self) {
+        if let Some(entered) = self.entered
+            && !self.is_unsettled
+        {
+            entered.leave();
+        }
+    }
+}
 
 async fn copy_one(
     storage: &RemoteStorage,
-    planned: Planned,
+    planned: &Planned,
     place: Option<ChainStamp>,
     bars: &Bars,
-) -> (Planned, Copied) {
+) -> Result<Copied, RemoteStorageError> {
     let id = RemoteLogSegmentId::generate_new(planned.partition.clone());
-    let result = async {
-        let copy = request(&planned, id.clone(), place)?;
-        let _watched = bars.watch(&copy.progress);
-        match storage.copy(copy.clone()).await {
-            // The same request again finds out whether the segment is sealed.
-            Err(error) if error.kind() == ErrorKind::OutcomeUnknown => storage.copy(copy).await,
-            result => result,
-        }
+    let copy = request(planned, id.clone(), place)?;
+    let _watched = bars.watch(&copy.progress);
+    let receipt = match storage.copy(copy.clone()).await {
+        // The same request again finds out whether the segment is sealed.
+        Err(error) if error.kind() == ErrorKind::OutcomeUnknown => storage.copy(copy).await?,
+        result => result?,
     };
-    let result = result.await.map(|receipt| (id, receipt));
-    (planned, result)
+    Ok(Copied::Now(id, receipt))
 }
 
 /// The request to copy a segment under this id.

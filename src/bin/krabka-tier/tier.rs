@@ -23,7 +23,7 @@ use krabka_remote_storage::{MANIFEST_SUFFIX, RemoteStorage, RemoteStorageError};
 use object_store::path::Path;
 use uuid::Uuid;
 
-use crate::copy::{Chains, SealKeys};
+use crate::copy::{Chains, Holds, SealKeys};
 use crate::failure::Failure;
 use crate::stats::Stats;
 
@@ -95,12 +95,11 @@ impl Tier {
     ) -> Result<Self, Failure> {
         let backend = Self::backend(url, patience, Missing::Create)?;
         let location = backend.location().to_owned();
-        if !keys.config.allow_unprotected
-            && matches!(
-                ObjectStoreConfig::from_url(url)?,
-                ObjectStoreConfig::Local { .. }
-            )
-        {
+        let root = match ObjectStoreConfig::from_url(url)? {
+            ObjectStoreConfig::Local { root } => Some(root),
+            _ => None,
+        };
+        if root.is_some() && !keys.config.allow_unprotected {
             return Err(Failure::Refused(format!(
                 "{location} is a local directory, which cannot refuse deletion: --allow-unprotected \
                  seals there all the same, and auditors are told"
@@ -117,6 +116,7 @@ impl Tier {
             chains: Some(Chains {
                 reads,
                 trusted: keys.trusted,
+                holds: root.map(Holds::below),
             }),
             location,
         })
@@ -185,7 +185,10 @@ impl Tier {
     /// Every partition with a directory in the tier, by topic, partition and id.
     pub(crate) async fn partitions(&self) -> Result<Vec<TopicIdPartition>, Failure> {
         let root = self.prefix().as_path().clone();
-        let listing = self.list(root).await?;
+        let listing = self
+            .list(root)
+            .await
+            .map_err(|error| self.unlisted(error))?;
         let mut partitions: Vec<_> = listing
             .prefixes
             .iter()
@@ -205,9 +208,17 @@ impl Tier {
         &self,
         partition: &TopicIdPartition,
     ) -> Result<Vec<TierSegment>, Failure> {
-        let dir = partition_dir(self.prefix(), partition)?;
-        let listing = self.list(dir).await?;
-        Ok(in_listing(partition, &listing)?)
+        let listed = self.list_segments(partition).await;
+        listed.map_err(|error| self.unlisted(error))
+    }
+
+    /// The same, with an error that does not say where the tier is.
+    pub(crate) async fn list_segments(
+        &self,
+        partition: &TopicIdPartition,
+    ) -> Result<Vec<TierSegment>, RemoteStorageError> {
+        let listing = self.list(self.directory(partition)?).await?;
+        in_listing(partition, &listing)
     }
 
     /// The segments of several partitions, a few listings at once, in the order of the partitions.
@@ -237,13 +248,13 @@ impl Tier {
         Ok(self.storage.store().send(Head { target }).await?.is_some())
     }
 
-    async fn list(&self, prefix: Path) -> Result<Listing, Failure> {
+    async fn list(&self, prefix: Path) -> Result<Listing, RemoteStorageError> {
         let target = StoreTarget::object(prefix);
-        self.storage
-            .store()
-            .send(List { target })
-            .await
-            .map_err(|error| Failure::during(format!("cannot list {}", self.location), error))
+        self.storage.store().send(List { target }).await
+    }
+
+    fn unlisted(&self, error: RemoteStorageError) -> Failure {
+        Failure::during(format!("cannot list {}", self.location), error)
     }
 }
 

@@ -86,7 +86,7 @@ pub(super) struct Plan {
     pub(super) problems: Vec<RemoteStorageError>,
 }
 
-const COMPLETE: &str = "complete in the tier";
+pub(super) const COMPLETE: &str = "complete in the tier";
 const BELOW_START: &str = "below the start of the log";
 
 impl Plan {
@@ -161,7 +161,7 @@ impl Plan {
 }
 
 /// Runs file work where it holds up nothing else.
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+pub(super) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     match spawn_blocking(work).await {
         Ok(done) => done,
         Err(ended) => std::panic::resume_unwind(ended.into_panic()),
@@ -211,6 +211,16 @@ fn find(
     Ok((plan, partitions))
 }
 
+/// Whether a segment need not be copied any more.
+pub(super) fn is_complete(log: &ClosedLog, in_tier: &[TierSegment], seals: bool) -> bool {
+    in_tier
+        .iter()
+        // An archive has what is sealed in it.
+        .filter(|segment| segment.is_sealed() || !seals)
+        .filter(|segment| segment.base_offset() == log.base_offset)
+        .any(|segment| segment.log_size() == Some(log.size_bytes))
+}
+
 #[derive(Debug, Default)]
 struct PartitionPlan {
     copies: Vec<(ClosedSegment, u64)>,
@@ -227,16 +237,10 @@ impl PartitionPlan {
         strictness: Strictness,
     ) -> Result<Self, RemoteStorageError> {
         let mut plan = Self::default();
-        let is_complete = |log: &ClosedLog| {
-            in_tier
-                .iter()
-                // An archive has what is sealed in it.
-                .filter(|segment| segment.is_sealed() || !seals)
-                .filter(|segment| segment.base_offset() == log.base_offset)
-                .any(|segment| segment.log_size() == Some(log.size_bytes))
-        };
-        let (complete, wanted): (Vec<_>, Vec<_>) =
-            dir.closed_logs()?.into_iter().partition(is_complete);
+        let (complete, wanted): (Vec<_>, Vec<_>) = dir
+            .closed_logs()?
+            .into_iter()
+            .partition(|log| is_complete(log, in_tier, seals));
         plan.complete = complete;
         if wanted.is_empty() {
             return Ok(plan);

@@ -13,8 +13,10 @@ use krabka_remote_storage::{
 };
 use object_store::ObjectStore;
 
+use super::holds::{Hold, Holds};
+use super::plan::{Planned, is_complete};
 use crate::failure::Failure;
-use crate::tier::Tier;
+use crate::tier::{Tier, TierSegment};
 
 /// Sealing, on the command line.
 #[derive(Args, Debug)]
@@ -24,7 +26,11 @@ pub(crate) struct SealArgs {
     ///
     /// Objects are created and never replaced, and each segment's signed manifest continues the
     /// chain that the partition's manifests in the archive make; an archive that does not verify is
-    /// not continued. Only one copy into a partition may run at a time.
+    /// not continued.
+    ///
+    /// Only one copy into a partition may run at a time: two would fork its chain, for good. In a
+    /// local directory a second one is refused. In a bucket nothing prevents it: see to it that
+    /// this is the only program that seals into a partition there.
     #[arg(long, value_name = "FILE", requires = "worm_key_id")]
     worm_key: Option<PathBuf>,
 
@@ -107,6 +113,8 @@ impl SealKeys {
 pub(crate) struct Chains {
     pub(crate) reads: Arc<dyn ObjectStore>,
     pub(crate) trusted: TrustedManifestKeys,
+    /// Keeps other processes out, where the archive is in a local directory.
+    pub(crate) holds: Option<Holds>,
 }
 
 impl fmt::Debug for Chains {
@@ -116,7 +124,51 @@ impl fmt::Debug for Chains {
     }
 }
 
+/// A partition of an archive into which only this process copies, as far as that can be seen to.
+pub(super) struct Entered {
+    hold: Option<Hold>,
+    /// What was there when it was entered.
+    in_tier: Vec<TierSegment>,
+}
+
+impl Entered {
+    pub(super) fn has(&self, planned: &Planned) -> bool {
+        is_complete(&planned.segment.log(), &self.in_tier, true)
+    }
+
+    /// Lets others in.
+    pub(super) fn leave(self) {
+        if let Some(hold) = self.hold {
+            hold.release();
+        }
+    }
+}
+
 impl Chains {
+    /// Keeps other copies out of a partition, and looks what they have sealed since the plan was made.
+    pub(super) async fn enter(
+        &self,
+        tier: &Tier,
+        partition: &TopicIdPartition,
+    ) -> Result<Entered, RemoteStorageError> {
+        let mut entered = Entered {
+            hold: None,
+            in_tier: Vec::new(),
+        };
+        if let Some(holds) = &self.holds {
+            let directory = tier.directory(partition)?;
+            entered.hold = Some(holds.take(directory.as_ref()).await?);
+            match tier.list_segments(partition).await {
+                Ok(in_tier) => entered.in_tier = in_tier,
+                Err(error) => {
+                    entered.leave();
+                    return Err(error);
+                }
+            }
+        }
+        Ok(entered)
+    }
+
     /// Where the partition's next manifest goes.
     pub(super) async fn next(
         &self,

@@ -134,6 +134,15 @@ impl ClosedSegment {
         }))
     }
 
+    /// Its log file, as it was found.
+    pub(crate) fn log(&self) -> ClosedLog {
+        ClosedLog {
+            base_offset: self.base_offset,
+            next_base_offset: self.end_offset + 1,
+            size_bytes: self.size_bytes.unsigned_abs().into(),
+        }
+    }
+
     /// The metadata of a copy of this segment that begins now.
     pub(crate) fn metadata(
         &self,
