@@ -7,7 +7,7 @@ use object_store::Error as StoreError;
 
 use super::redact::{ServerAnswer, redact};
 use super::source::{ErrorSource, StoreFailure, causes};
-use super::{CallError, RemoteStorageError};
+use super::{CallError, RemoteStorageError, named};
 use crate::model::{OpKind, RemoteLogSegmentId};
 
 /// The request that failed: what [`RemoteStorageError::from_store`] needs to name it.
@@ -94,10 +94,10 @@ impl StoreCall<'_> {
     }
 
     fn phrase(&self, status: Option<u16>) -> String {
-        let Self { operation, key, .. } = self;
+        let (operation, key) = (self.operation, named(self.key));
         match status {
-            Some(status) => format!("{operation} of `{key}` failed with HTTP status {status}"),
-            None => format!("{operation} of `{key}` failed"),
+            Some(status) => format!("{operation} of {key} failed with HTTP status {status}"),
+            None => format!("{operation} of {key} failed"),
         }
     }
 

@@ -11,6 +11,7 @@ mod redact;
 mod source;
 mod worm;
 
+use std::borrow::Cow;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -79,7 +80,7 @@ pub enum RemoteStorageError {
         key: String,
     },
     /// An object is not the one that was expected.
-    #[error("precondition failed for `{key}`: {reason}")]
+    #[error("precondition failed for {}: {reason}", named(.key))]
     PreconditionFailed {
         /// The object's key.
         key: String,
@@ -120,15 +121,15 @@ pub enum RemoteStorageError {
         after: Duration,
     },
     /// Whether the operation took effect is not known (yet): ask again, and it is found out.
-    #[error("outcome of {operation} of `{key}` is unknown: repeat the call to learn it")]
+    #[error("{}", unknown_text(*.operation, .key))]
     OutcomeUnknown {
         /// The operation.
         operation: OpKind,
-        /// The object concerned.
+        /// The object concerned; empty where that is not known either.
         key: String,
     },
     /// The store sent other bytes than those that were asked for.
-    #[error("wrong bytes from the store for `{key}`: {reason}")]
+    #[error("wrong bytes from the store for {}: {reason}", named(.key))]
     Corrupt {
         /// The object's key.
         key: String,
@@ -172,6 +173,23 @@ fn timed_out_text(
         let _ = write!(text, " of `{key}`");
     }
     text
+}
+
+fn unknown_text(operation: OpKind, key: &str) -> String {
+    let of = match key {
+        "" => String::new(),
+        key => format!(" of `{key}`"),
+    };
+    format!("outcome of {operation}{of} is unknown: repeat the call to learn it")
+}
+
+/// How a message names an object, or a prefix: the empty key is all of the store.
+pub(crate) fn named(key: &str) -> Cow<'_, str> {
+    if key.is_empty() {
+        "the store's root".into()
+    } else {
+        format!("`{key}`").into()
+    }
 }
 
 /// What could not be done to which file. It travels inside an [`io::Error`] that keeps its kind.
@@ -566,5 +584,42 @@ mod tests {
         let error = RemoteStorageError::from(WormError::ReadRefused);
         let source = error.source().unwrap();
         assert_eq!(source.downcast_ref(), Some(&WormError::ReadRefused));
+    }
+    #[test]
+    fn a_message_about_no_key_names_the_root_of_the_store() {
+        use object_store::Error as StoreError;
+
+        let listed = StoreError::Generic {
+            store: "S3",
+            source: "refused".into(),
+        };
+        let call = StoreCall {
+            operation: OpKind::List,
+            key: "",
+            segment: None,
+        };
+        let (key, reason) = (String::new(), "why".to_owned());
+        let errors = [
+            RemoteStorageError::from_store(call, listed),
+            RemoteStorageError::Corrupt {
+                key: key.clone(),
+                reason: reason.clone(),
+            },
+            RemoteStorageError::PreconditionFailed { key, reason },
+        ];
+        for error in errors {
+            let text = error.to_string();
+            assert!(text.contains("the store's root"), "{text}");
+            assert!(!text.contains("``"), "{text}");
+        }
+        let unknown = RemoteStorageError::OutcomeUnknown {
+            operation: OpKind::CopySegment,
+            key: String::new(),
+        };
+        let operation = OpKind::CopySegment;
+        assert_eq!(
+            unknown.to_string(),
+            format!("outcome of {operation} is unknown: repeat the call to learn it")
+        );
     }
 }

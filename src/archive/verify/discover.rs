@@ -8,7 +8,7 @@ use object_store::{ObjectMeta, ObjectStore};
 
 use super::Context;
 use super::local::LocalRoot;
-use super::read::read_capped;
+use super::read::{read_capped, unlisted};
 use crate::archive::manifest::MANIFEST_SUFFIX;
 use crate::archive::printable::excerpt;
 use crate::error::WormError;
@@ -43,13 +43,7 @@ impl Found {
         store: &dyn ObjectStore,
         prefix: Option<&str>,
     ) -> Result<Self, WormError> {
-        let cannot = |reason: String| {
-            let place = match prefix {
-                Some(prefix) => format!("`{}`", excerpt(prefix)),
-                None => "the store".to_owned(),
-            };
-            WormError::Archive(format!("listing {place} failed: {}", excerpt(&reason)))
-        };
+        let cannot = |reason: String| unlisted(prefix.unwrap_or(""), excerpt(&reason));
         let path = prefix
             .map(Path::parse)
             .transpose()

@@ -13,6 +13,7 @@ use object_store::ObjectStore;
 use object_store::path::Path;
 use uuid::Uuid;
 
+use super::read::unlisted;
 use crate::archive::manifest::MANIFEST_SUFFIX;
 use crate::archive::printable::excerpt;
 use crate::error::WormError;
@@ -143,13 +144,7 @@ pub(super) struct Listing {
 impl Listing {
     /// Lists the objects that stand directly in the directory.
     pub(super) async fn read(store: &dyn ObjectStore, directory: &str) -> Result<Self, WormError> {
-        let cannot = |reason: String| {
-            WormError::Archive(format!(
-                "listing `{}` failed: {}",
-                excerpt(directory),
-                excerpt(&reason)
-            ))
-        };
+        let cannot = |reason: String| unlisted(directory, excerpt(&reason));
         let path = Path::parse(directory).map_err(|e| cannot(e.to_string()))?;
         let mut listing = Self {
             directory: directory.to_owned(),

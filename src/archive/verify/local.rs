@@ -15,7 +15,7 @@ use std::path::{Path as FilePath, PathBuf};
 use object_store::path::Path;
 use object_store::{GetOptions, GetResultPayload, ObjectStore};
 
-use super::read::blocking;
+use super::read::{blocking, unlisted};
 use crate::archive::printable::excerpt;
 use crate::error::WormError;
 
@@ -61,9 +61,9 @@ impl LocalRoot {
     pub(super) async fn irregular(&self, directory: &str) -> Result<Irregular, WormError> {
         let root = self.0.clone();
         let parts: Vec<String> = directory.split('/').map(str::to_owned).collect();
-        blocking(move || scan(root, &parts)).await.map_err(|e| {
-            WormError::Archive(format!("listing `{}` failed: {e}", excerpt(directory)))
-        })
+        blocking(move || scan(root, &parts))
+            .await
+            .map_err(|e| unlisted(directory, e))
     }
 
     /// By directory, what the client passes over under a prefix. Directories that have nothing of
@@ -76,7 +76,7 @@ impl LocalRoot {
         let from = prefix.to_owned();
         blocking(move || passed_over_below(&root, from))
             .await
-            .map_err(|e| WormError::Archive(format!("listing `{}` failed: {e}", excerpt(prefix))))
+            .map_err(|e| unlisted(prefix, e))
     }
 }
 
@@ -89,7 +89,7 @@ fn passed_over_below(
     while let Some((path, key)) = directories.pop() {
         let entries = match fs::read_dir(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            entries => entries?,
+            entries => entries.map_err(|error| in_directory(&path, &error))?,
         };
         let mut names = BTreeSet::new();
         for (at, entry) in entries.enumerate() {
@@ -101,8 +101,7 @@ fn passed_over_below(
                 && let Err(error) = fs::symlink_metadata(entry.path())
                 && error.kind() != io::ErrorKind::NotFound
             {
-                let path = excerpt(&path.to_string_lossy());
-                return Err(io::Error::new(error.kind(), format!("{path}: {error}")));
+                return Err(in_directory(&path, &error));
             }
             if kind.is_dir() {
                 let name = name.to_string_lossy();
@@ -120,6 +119,12 @@ fn passed_over_below(
         }
     }
     Ok(found)
+}
+
+/// The same error, with the directory in it.
+fn in_directory(path: &FilePath, error: &io::Error) -> io::Error {
+    let path = excerpt(&path.to_string_lossy());
+    io::Error::new(error.kind(), format!("{path}: {error}"))
 }
 
 /// Whether the client does not list this, which is no directory, or shows it as something else.
@@ -152,4 +157,24 @@ fn scan(root: PathBuf, parts: &[String]) -> io::Result<Irregular> {
         not_files,
         passed_over,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_store_whose_root_cannot_be_listed_is_told_in_words() {
+        let no_directory = tempfile::NamedTempFile::new().unwrap();
+        let root = LocalRoot(no_directory.path().to_owned());
+        for (prefix, begins) in [
+            ("", "listing the store's root failed: "),
+            ("a/b", "listing `a/b` failed: "),
+        ] {
+            let WormError::Archive(text) = root.passed_over(prefix).await.unwrap_err() else {
+                panic!("another error");
+            };
+            assert!(text.starts_with(begins), "{text}");
+        }
+    }
 }

@@ -1,5 +1,6 @@
 //! Reading manifests and bodies, in bounded memory, whatever a store claims or sends.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Read as _};
 
@@ -13,6 +14,7 @@ use tokio::task::coop;
 
 use crate::archive::digest::Sha256Digest;
 use crate::archive::printable::excerpt;
+use crate::error::{WormError, named};
 
 /// How much of a body is hashed at a time before other tasks get their turn.
 const SLICE: usize = 1024 * 1024;
@@ -46,6 +48,12 @@ impl From<StoreError> for ReadError {
             other => Self::Unreadable(excerpt(&other.to_string())),
         }
     }
+}
+
+/// That a prefix, or a directory, could not be listed.
+pub(super) fn unlisted(prefix: &str, reason: impl fmt::Display) -> WormError {
+    let prefix = excerpt(prefix);
+    WormError::Archive(format!("listing {} failed: {reason}", named(&prefix)))
 }
 
 /// An object's length and digest, as they were read.
