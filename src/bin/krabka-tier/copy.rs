@@ -54,7 +54,8 @@ pub(crate) struct CopyArgs {
     #[arg(long, value_name = "URL")]
     pub(crate) to: String,
 
-    /// How many segments are copied at once. Each may hold some 100 MiB of memory.
+    /// How many segments are copied at once. Each may hold some 100 MiB of memory, into a local tier
+    /// some 40.
     #[arg(long, value_name = "N", default_value_t = 4,
         value_parser = clap::value_parser!(u16).range(1..=256))]
     parallel: u16,

@@ -36,7 +36,8 @@ Exit codes:
   0    all was done; also when whoever read the output stopped reading
   1    something failed: each failure is named on standard error, and what was done stays done
   2    the command line is wrong
-  130  interrupted; uploads that were under way have been given up, and no restored directory is there
+  130  interrupted; uploads that were under way have been given up, and no restored directory is
+       there
 
 Tiers are named by URLs: file:///DIR, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX.
 What a URL does not say comes from the environment: AWS_…, GOOGLE_…, AZURE_….";

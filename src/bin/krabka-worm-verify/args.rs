@@ -22,10 +22,10 @@ code; reasons go to standard error, the report and the verdict OK to standard ou
   8    MISSING: objects or manifests are not there, and nothing else is wrong
   4    HEAD MISMATCH: not what --pins or --expect-head say (a pinned position that is not there goes
        before 3, an unexpected tip behind it)
-  3    error: something could not be listed or read, also the key or pins file; it says nothing about
-       the archive
-  6    ORPHAN OBJECTS: objects that no manifest names. What a retried copy has left is a note, unless
-       --strict-orphans is given; other objects pass with --allow-orphans
+  3    error: something could not be listed or read, also the key or pins file; it says nothing
+       about the archive
+  6    ORPHAN OBJECTS: objects that no manifest names. What a retried copy has left is a note,
+       unless --strict-orphans is given; other objects pass with --allow-orphans
   5    INCOMPLETE ATTESTATION: a chain was begun anew (passes with --allow-epoch-restarts), or
        manifests are not signed by a trusted key
   6    INCOMPLETE MULTIPART UPLOADS, with --strict-orphans; a note without it
@@ -34,8 +34,9 @@ code; reasons go to standard error, the report and the verdict OK to standard ou
   130  interrupted
 A closed pipe changes no exit code. When the report or the pins cannot be written, 0 becomes 3.
 
-What an archive alone cannot show is that its end was cut off: its newest manifests, whole runs, whole
-partitions. Keep what --write-pins writes somewhere else, and give it to the next run with --pins.
+What an archive alone cannot show is that its end was cut off: its newest manifests, whole runs,
+whole partitions. Keep what --write-pins writes somewhere else, and give it to the next run with
+--pins.
 
 JSON (--format json) is one object on standard output:
   verdict        ok, tamper, missing, error, head_mismatch, orphans, attestation or empty
@@ -47,11 +48,13 @@ JSON (--format json) is one object on standard output:
   breaks         by partition what is wrong: partition_dir, kind, manifest_key, seq, reason
   open_uploads   keys of multipart uploads that nobody has ended
   report         partitions (as the library's PartitionVerifyReport) and global_orphan_objects
-Kinds of breaks: oversize, decode, format, encoding, misplaced, sequence, fork, duplicate_position, head,
-exhausted, signature, empty, incomplete, duplicate, coordinates, missing, count, size, digest, tip.
+Kinds of breaks: oversize, decode, format, encoding, misplaced, sequence, fork, duplicate_position,
+head, exhausted, signature, empty, incomplete, duplicate, coordinates, missing, count, size, digest,
+tip.
 
-Nothing is written to the store. Credentials come from the environment (AWS_…, GOOGLE_…, AZURE_…), and
-need leave to list, to read, and to list multipart uploads. RUST_LOG filters logs on standard error.";
+Nothing is written to the store. Credentials come from the environment (AWS_…, GOOGLE_…, AZURE_…),
+and need leave to list, to read, and to list multipart uploads. RUST_LOG filters logs on standard
+error.";
 
 /// Proves a write-once archive from its objects and public keys alone.
 #[derive(Parser)]
