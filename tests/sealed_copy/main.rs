@@ -8,4 +8,6 @@ mod copies;
 mod crashes;
 mod large;
 mod leader;
+#[cfg(target_os = "linux")]
+mod reads;
 mod tip;
