@@ -11,7 +11,8 @@
 //! The reader trusts the metadata store about which segments there are and how long their logs are,
 //! and asks it at each read. It trusts an index only about where to begin: the batch that lies there
 //! is compared with what the index says, and every batch with the offset that was asked for. A log
-//! that ends too early is an error, and not the end of its records.
+//! that ends too early, or begins with an offset that is not its segment's, is an error, and not the
+//! end of its records.
 //!
 //! Sources: Apache Kafka's `RemoteLogManager` (`read`, `findOffsetByTimestamp`,
 //! `addAbortedTransactions`) and its consumer's rule for aborted transactions; KIP-405, KIP-98.

@@ -82,6 +82,9 @@ impl RemoteLogReader {
             bytes,
             at_end: is_short,
         };
+        if position == 0 {
+            check_start(segment, &range.bytes)?;
+        }
         match size {
             Some(size) if is_short => Err(corrupt_log(format_args!(
                 "the log of segment {} ends after {} bytes of {size}",
@@ -94,6 +97,24 @@ impl RemoteLogReader {
             }),
             None => Ok(range),
         }
+    }
+}
+
+/// Fails when a log that begins like this is not the segment's. To pass over its batches as if they
+/// lay before what is wanted, or behind it, would hide that the segment's own are gone.
+fn check_start(segment: &RemoteLogSegmentMetadata, log: &[u8]) -> Result<(), RemoteStorageError> {
+    let (start, end) = (segment.start_offset(), segment.end_offset());
+    match BatchPrefix::read(log)? {
+        // In older formats the offset is that of the last record.
+        Some(first) if first.magic == 2 && !(start..=end).contains(&first.offset) => {
+            Err(corrupt_log(format_args!(
+                "the log of segment {}, which has the offsets {start} to {end}, begins with offset \
+                 {}: it is not the segment's",
+                segment.remote_log_segment_id(),
+                first.offset
+            )))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -3,6 +3,10 @@
 #![cfg(feature = "cli")]
 
 mod bad_input;
+#[path = "../support/batches.rs"]
+#[allow(dead_code, unreachable_pub, missing_docs, clippy::pedantic)]
+mod batches;
+mod committed;
 mod consumer;
 mod copy;
 mod damaged;

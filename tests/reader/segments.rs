@@ -352,3 +352,20 @@ async fn segments_of_several_epochs_are_read_in_each() {
         assert_eq!(read.is_some(), is_there, "({epoch}, {offset})");
     }
 }
+
+#[tokio::test]
+async fn a_log_that_begins_outside_of_its_segment_is_an_error_and_not_passed_over() {
+    for begins_with in [0, 200] {
+        let tier = MadeTier::new();
+        let others = SegmentFiles::uniform(begins_with, 2 * BATCH, BATCH, 10);
+        let mut segment = MadeSegment::new(1, &SegmentFiles::uniform(100, 2 * BATCH, BATCH, 10));
+        segment.log = Some(others.log.into());
+        tier.add(&segment).await;
+        let next = SegmentFiles::uniform(120, 2 * BATCH, BATCH, 10);
+        tier.add(&MadeSegment::new(2, &next)).await;
+        let error = try_read(&tier.reader(), 100, KIB).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt);
+        let says = format!("begins with offset {begins_with}: it is not the segment's");
+        assert!(error.to_string().contains(&says), "{error}");
+    }
+}

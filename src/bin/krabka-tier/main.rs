@@ -17,6 +17,7 @@ mod restore;
 mod rm;
 mod stats;
 mod tier;
+mod transactions;
 mod view;
 
 use std::process::ExitCode;

@@ -1,5 +1,6 @@
 //! `krabka-tier read`: records of a partition, from an offset on.
 
+mod committed;
 mod json;
 mod walk;
 
@@ -15,7 +16,6 @@ use crate::failure::{Failure, print_note};
 use crate::output::{Audience, Output};
 use crate::stats::Stats;
 use crate::tier::{Selection, Tier, parse_id};
-use crate::view::Isolation;
 
 /// Reads whole record batches of a partition, from the batch with an offset on.
 ///
@@ -56,6 +56,10 @@ pub(crate) struct ReadArgs {
 
     /// Leaves out the data of aborted transactions, and control batches, as a consumer does that
     /// reads committed.
+    ///
+    /// Only the markers in the log count: a record is written once the commit of its transaction has
+    /// been read. Where a damaged or missing segment may have had it, records end before the
+    /// transaction, and the program fails.
     ///
     /// A tier cannot tell how a transaction ends that is open at the tier's end: records end before
     /// the first of these, and a note on standard error says so.
@@ -115,12 +119,7 @@ async fn read(tier: &Tier, args: ReadArgs) -> Result<(), Failure> {
     let selection = Selection::new(args.topic, Some(args.partition), args.topic_id);
     let mut partitions = selection.of_one_topic(tier.partitions().await?, tier.location())?;
     let partition = partitions.remove(0);
-    let isolation = if args.read_committed {
-        Isolation::Committed
-    } else {
-        Isolation::Uncommitted
-    };
-    let mut log = TierLog::open(tier, partition, isolation).await?;
+    let mut log = TierLog::open(tier, partition).await?;
     let offset = match (args.offset, args.from_timestamp) {
         (None, Some(timestamp_ms)) => log.offset_for_timestamp(timestamp_ms).await?,
         (offset, _) => offset,
@@ -137,7 +136,12 @@ async fn read(tier: &Tier, args: ReadArgs) -> Result<(), Failure> {
         }
         .map(ControlFlow::Continue)
     };
-    let result = log.read(offset, Budget::new(args.max_bytes), write).await;
+    let budget = Budget::new(args.max_bytes);
+    let result = if args.read_committed {
+        log.read_committed(offset, budget, write).await
+    } else {
+        log.read(offset, budget, write).await
+    };
     // What was read before a failure is whole, and is written out.
     output.flush()?;
     result

@@ -1,23 +1,13 @@
 //! Segments of a partition, and the history of the log that they are read by.
 
-use std::collections::HashSet;
-
-use krabka_remote_storage::index::{Batch, DEFAULT_MAX_DECOMPRESSED_BYTES};
 use krabka_remote_storage::model::{LeaderEpoch, RemoteLogSegmentMetadata, TopicIdPartition};
-use krabka_remote_storage::reader::{CommittedRead, FetchedBatches};
+use krabka_remote_storage::reader::FetchedBatches;
 use krabka_remote_storage::{RemoteLogMetadataManager as _, RemoteLogReader, RemoteStorageError};
 
 use crate::failure::Failure;
 use crate::lineage::Lineage;
 use crate::rebuilt::Rebuilt;
 use crate::tier::{Tier, TierSegment};
-
-/// Whether the data of aborted transactions is read, too.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Isolation {
-    Uncommitted,
-    Committed,
-}
 
 /// The segments that are read, and the history that they are read by.
 pub(crate) struct View {
@@ -37,16 +27,8 @@ pub(crate) enum Found {
 /// Batches that were read in the lineage of an epoch.
 pub(crate) struct Read {
     pub(crate) epoch: LeaderEpoch,
-    answer: Answer,
+    pub(crate) batches: FetchedBatches,
 }
-
-enum Answer {
-    Uncommitted(FetchedBatches),
-    Committed(CommittedRead),
-}
-
-/// Which batches of a read are not left out: all, or those that begin at these positions.
-pub(crate) struct Visible(Option<HashSet<usize>>);
 
 impl View {
     pub(crate) async fn of(
@@ -70,29 +52,22 @@ impl View {
         &self,
         offset: i64,
         max_bytes: usize,
-        isolation: Isolation,
     ) -> Result<Found, RemoteStorageError> {
         let Some(partition) = self.partition() else {
             return Ok(Found::End);
         };
         if let Some(epoch) = self.lineage.epoch_of(offset) {
-            let reader = &self.reader;
-            let answer = match isolation {
-                Isolation::Uncommitted => reader
-                    .read(partition, epoch, offset, max_bytes)
-                    .await?
-                    .map(Answer::Uncommitted),
-                Isolation::Committed => reader
-                    .read_committed(partition, epoch, offset, max_bytes, None)
-                    .await?
-                    .map(Answer::Committed),
-            };
-            let read = answer.map(|answer| Read { epoch, answer });
+            let read = self
+                .reader
+                .read(partition, epoch, offset, max_bytes)
+                .await?;
             match read {
-                Some(read) if !read.batches().bytes.is_empty() => return Ok(Found::Batches(read)),
+                Some(batches) if !batches.bytes.is_empty() => {
+                    return Ok(Found::Batches(Read { epoch, batches }));
+                }
                 // The end of an epoch, compacted away.
-                Some(read) if read.batches().next_offset > offset => {
-                    return Ok(Found::NotBefore(read.batches().next_offset));
+                Some(batches) if batches.next_offset > offset => {
+                    return Ok(Found::NotBefore(batches.next_offset));
                 }
                 _ => {}
             }
@@ -134,37 +109,5 @@ impl View {
     fn partition(&self) -> Option<&TopicIdPartition> {
         let first = self.rebuilt.segments.first();
         first.map(RemoteLogSegmentMetadata::topic_id_partition)
-    }
-}
-
-impl Read {
-    pub(crate) fn batches(&self) -> &FetchedBatches {
-        match &self.answer {
-            Answer::Uncommitted(batches) => batches,
-            Answer::Committed(read) => &read.batches,
-        }
-    }
-
-    /// From where on nothing tells which records are committed.
-    pub(crate) fn undecided_from(&self) -> Option<i64> {
-        match &self.answer {
-            Answer::Uncommitted(_) => None,
-            Answer::Committed(read) => read.undecided_from,
-        }
-    }
-
-    pub(crate) fn visible(&self) -> Result<Visible, RemoteStorageError> {
-        let Answer::Committed(read) = &self.answer else {
-            return Ok(Visible(None));
-        };
-        let visible = read.visible_batches(DEFAULT_MAX_DECOMPRESSED_BYTES)?;
-        Ok(Visible(Some(visible.iter().map(Batch::position).collect())))
-    }
-}
-
-impl Visible {
-    pub(crate) fn holds(&self, batch: &Batch<'_>) -> bool {
-        let positions = self.0.as_ref();
-        positions.is_none_or(|positions| positions.contains(&batch.position()))
     }
 }

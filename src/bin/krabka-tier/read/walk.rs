@@ -5,25 +5,28 @@
 //! that is lost or wrong by reading the log from its start, a damaged copy of a segment by another
 //! one. Everything else that is damaged is an error, after what could be read before it.
 
-use std::collections::{HashMap, HashSet};
-use std::mem;
+use std::collections::HashSet;
 use std::ops::ControlFlow;
 
-use krabka_remote_storage::RemoteStorageError;
 use krabka_remote_storage::index::{
-    Batch, Batches, ControlRecordType, DEFAULT_MAX_DECOMPRESSED_BYTES,
+    Batch, Batches, DEFAULT_MAX_DECOMPRESSED_BYTES, ProducerSnapshot, ProducerSnapshotEntry,
+    corrupt_log,
 };
 use krabka_remote_storage::model::{
     IndexType, RemoteLogSegmentMetadata, TopicIdPartition, kafka_uuid,
 };
+use krabka_remote_storage::reader::FetchedBatches;
+use krabka_remote_storage::{FetchIndex, RemoteStorageError};
 use uuid::Uuid;
+
+use super::committed::{Ahead, Held};
 
 use crate::ends::is_damage;
 use crate::failure::{Failure, chain, print_note};
 use crate::lineage::newest;
 use crate::rebuilt::damaged;
 use crate::tier::{Tier, TierSegment};
-use crate::view::{Found, Isolation, Read, View};
+use crate::view::{Found, Read, View};
 
 /// How much is read at once before the reader reads ahead.
 const PIECE_BYTES: usize = 1024 * 1024;
@@ -70,7 +73,6 @@ impl Budget {
 pub(super) struct TierLog<'a> {
     tier: &'a Tier,
     partition: TopicIdPartition,
-    isolation: Isolation,
     /// The complete segments, by base offset.
     segments: Vec<TierSegment>,
     view: View,
@@ -96,17 +98,22 @@ struct Place {
     segment: Option<Uuid>,
     /// Segments that are read without their index.
     without_index: HashSet<Uuid>,
-    /// Of transactions whose end has not been read: the producer, and the first offset whose data was
-    /// handed out as committed.
-    delivered: HashMap<i64, i64>,
+    /// Whether it goes where another walk has been, which has told what there is to tell.
+    is_known: bool,
+}
+
+/// What a step of a walk came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Walked {
+    On,
+    /// Whoever takes the batches has enough.
+    Enough,
+    /// The tier ends here.
+    ToEnd,
 }
 
 impl<'a> TierLog<'a> {
-    pub(super) async fn open(
-        tier: &'a Tier,
-        partition: TopicIdPartition,
-        isolation: Isolation,
-    ) -> Result<Self, Failure> {
+    pub(super) async fn open(tier: &'a Tier, partition: TopicIdPartition) -> Result<Self, Failure> {
         let mut segments = tier.segments(&partition).await?;
         segments.retain(|segment| segment.listed.is_complete());
         let view = View::of(tier, &partition, &segments).await?;
@@ -129,42 +136,13 @@ impl<'a> TierLog<'a> {
                 reason: skipped.reason.clone(),
             }));
         }
-        let log = Self {
+        Ok(Self {
             tier,
             partition,
-            isolation,
             segments,
             view,
             damaged,
-        };
-        if isolation == Isolation::Committed {
-            log.check_transactions().await?;
-        }
-        Ok(log)
-    }
-
-    /// Fails when nothing tells which transactions are open at the tier's end: they would pass for
-    /// committed ones.
-    async fn check_transactions(&self) -> Result<(), Failure> {
-        const WHAT: &str = "cannot tell which transactions are open at the end of the tier";
-        let undecided = self.view.reader.first_undecided_offset(&self.partition);
-        undecided
-            .await
-            .map_err(|error| Failure::during(WHAT, error))?;
-        let newest = newest(&self.view.rebuilt.segments);
-        let newest = newest.map(RemoteLogSegmentMetadata::remote_log_segment_id);
-        let snapshot = IndexType::ProducerSnapshot.suffix();
-        let lacks_it = self.segments.iter().find(|segment| {
-            Some(&segment.listed.id) == newest && segment.listed.object(snapshot).is_none()
-        });
-        match lacks_it {
-            Some(segment) => Err(Failure::Refused(format!(
-                "{WHAT}: segment {} at offset {} has lost its producer snapshot",
-                segment.id_text(),
-                segment.base_offset()
-            ))),
-            None => Ok(()),
-        }
+        })
     }
 
     /// The offset of the first record whose timestamp is this one or later.
@@ -191,23 +169,19 @@ impl<'a> TierLog<'a> {
                 Err(error) => return Err(error.into()),
             }
         }
-        let isolation = mem::replace(&mut self.isolation, Isolation::Uncommitted);
         let mut found = None;
-        let walked = self
-            .read(first, Budget::new(None), |batch| {
-                found = batch.first_record_at_or_after_timestamp(
-                    first,
-                    timestamp_ms,
-                    DEFAULT_MAX_DECOMPRESSED_BYTES,
-                )?;
-                Ok(match found {
-                    Some(_) => ControlFlow::Break(()),
-                    None => ControlFlow::Continue(()),
-                })
+        self.read(first, Budget::new(None), |batch| {
+            found = batch.first_record_at_or_after_timestamp(
+                first,
+                timestamp_ms,
+                DEFAULT_MAX_DECOMPRESSED_BYTES,
+            )?;
+            Ok(match found {
+                Some(_) => ControlFlow::Break(()),
+                None => ControlFlow::Continue(()),
             })
-            .await;
-        self.isolation = isolation;
-        walked?;
+        })
+        .await?;
         Ok(found.map(|(offset, _)| offset))
     }
 
@@ -220,45 +194,200 @@ impl<'a> TierLog<'a> {
         mut write: impl FnMut(&Batch<'_>) -> Result<ControlFlow<()>, Failure>,
     ) -> Result<(), Failure> {
         self.check_bounds(offset)?;
-        let mut place = Place {
-            next: offset,
-            at: offset,
-            segment: None,
-            without_index: HashSet::new(),
-            delivered: HashMap::new(),
-        };
-        while !budget.is_spent() {
-            let max_bytes = if place.at < place.next {
-                PIECE_BYTES
-            } else {
-                budget.piece()
-            };
-            let read = match self.view.find(place.at, max_bytes, self.isolation).await {
-                Ok(Found::Batches(read)) => read,
-                Ok(Found::NotBefore(offset)) => {
-                    place.at = offset;
-                    continue;
-                }
-                Ok(Found::End) => {
-                    return match self.damage_in(place.next, i64::MAX) {
-                        Some(damaged) => Err(damaged.failure()),
-                        None => Ok(()),
-                    };
-                }
-                Err(error) => {
-                    self.check_read(&place, &error).await?;
-                    self.go_around(&mut place, error, true).await?;
-                    continue;
-                }
-            };
-            match self.hand_out(&mut place, &read, &mut budget, &mut write) {
-                Ok(true) => {}
-                Ok(false) => return Ok(()),
-                Err(Failure::Storage(error)) => self.go_around(&mut place, error, false).await?,
-                Err(failure) => return Err(failure),
+        let mut place = Place::at(offset);
+        loop {
+            if budget.is_spent() {
+                return Ok(());
+            }
+            let max_bytes = budget.piece();
+            let walked = self
+                .step(&mut place, max_bytes, |_, batch| {
+                    if !budget.take(batch.size() as u64) {
+                        return Ok(ControlFlow::Break(()));
+                    }
+                    write(batch)
+                })
+                .await?;
+            if walked != Walked::On {
+                return Ok(());
             }
         }
+    }
+
+    /// The same of what a consumer gets that reads committed: [`Ahead`] tells what that is.
+    ///
+    /// A batch is handed out when all transactions up to it are decided; a note says where records
+    /// end before those that are not.
+    pub(super) async fn read_committed(
+        &mut self,
+        offset: i64,
+        mut budget: Budget,
+        mut write: impl FnMut(&Batch<'_>) -> Result<ControlFlow<()>, Failure>,
+    ) -> Result<(), Failure> {
+        self.check_bounds(offset)?;
+        let mut ahead = Ahead::new(offset, self.producers_at_end(offset).await?);
+        let mut held = Held::default();
+        let mut scout = Place::at(offset);
+        // Where to read again what could not be held.
+        let mut again = Place::at(offset);
+        let mut end: Option<Result<(), Failure>> = None;
+        loop {
+            let decided = ahead.decided_up_to();
+            while let Some((last_offset, bytes)) = held.pop_below(decided) {
+                for batch in Batches::new(&bytes) {
+                    let batch = batch?;
+                    if !budget.take(batch.size() as u64) {
+                        return Ok(());
+                    }
+                    if ahead.is_visible(&batch)? && write(&batch)?.is_break() {
+                        return Ok(());
+                    }
+                }
+                if budget.is_spent() {
+                    return Ok(());
+                }
+                again.go_to(last_offset.saturating_add(1));
+            }
+            if held.is_empty() && held.is_cut() && again.next < decided {
+                self.hold_again(&mut again, &mut held, ahead.next()).await?;
+                continue;
+            }
+            match &end {
+                None => {
+                    let max_bytes = if held.is_empty() {
+                        budget.piece()
+                    } else {
+                        PIECE_BYTES
+                    };
+                    let walked = self.step(&mut scout, max_bytes, |fetched, batch| {
+                        ahead.follow(batch)?;
+                        held.push(fetched, batch)?;
+                        Ok(ControlFlow::Continue(()))
+                    });
+                    end = match walked.await {
+                        Ok(Walked::ToEnd) => Some(Ok(())),
+                        Ok(_) => None,
+                        Err(failure) => Some(Err(failure)),
+                    };
+                }
+                Some(Ok(())) if ahead.drop_wrong_snapshot() => print_note(
+                    "the producer snapshot at the end of the tier does not fit the log, which tells \
+                     the open transactions alone",
+                ),
+                Some(_) => break,
+            }
+        }
+        let is_failed = end.as_ref().is_some_and(Result::is_err);
+        if let Some(from) = ahead.first_undecided()
+            && (is_failed || !held.is_empty() || held.is_cut())
+        {
+            let why = if is_failed {
+                "cannot be followed to its end"
+            } else {
+                "is open at the end of the tier"
+            };
+            print_note(format_args!(
+                "the transaction that began at offset {from} {why}: records from there on are left \
+                 out"
+            ));
+        }
+        end.unwrap_or(Ok(()))
+    }
+
+    /// Holds the batches again that there was no room for, up to this offset, or as many as there is
+    /// room for.
+    async fn hold_again(
+        &mut self,
+        again: &mut Place,
+        held: &mut Held,
+        until: i64,
+    ) -> Result<(), Failure> {
+        held.mend();
+        let mut walked = Walked::On;
+        while walked == Walked::On && again.next < until {
+            let step = self.step(again, PIECE_BYTES, |fetched, batch| {
+                Ok(
+                    if batch.last_offset()? < until && held.push(fetched, batch)? {
+                        ControlFlow::Continue(())
+                    } else {
+                        ControlFlow::Break(())
+                    },
+                )
+            });
+            walked = step.await?;
+        }
+        if held.is_empty() {
+            return Err(Failure::Refused(format!(
+                "offset {} was in the tier, and is not any more: something removes segments",
+                again.next
+            )));
+        }
         Ok(())
+    }
+
+    /// One step of a walk: shows the next batches that are wanted to `take`, until that has enough.
+    async fn step(
+        &mut self,
+        place: &mut Place,
+        max_bytes: usize,
+        mut take: impl FnMut(&FetchedBatches, &Batch<'_>) -> Result<ControlFlow<()>, Failure>,
+    ) -> Result<Walked, Failure> {
+        let max_bytes = if place.at < place.next {
+            PIECE_BYTES
+        } else {
+            max_bytes
+        };
+        let read = match self.view.find(place.at, max_bytes).await {
+            Ok(Found::Batches(read)) => read,
+            Ok(Found::NotBefore(offset)) => {
+                place.at = offset;
+                return Ok(Walked::On);
+            }
+            Ok(Found::End) => {
+                return match self.damage_in(place.next, i64::MAX) {
+                    Some(damaged) => Err(damaged.failure()),
+                    None => Ok(Walked::ToEnd),
+                };
+            }
+            Err(error) => {
+                self.go_around(place, error, true).await?;
+                return Ok(Walked::On);
+            }
+        };
+        match self.show(place, &read, &mut take) {
+            Err(Failure::Storage(error)) => {
+                self.go_around(place, error, false).await?;
+                Ok(Walked::On)
+            }
+            walked => walked,
+        }
+    }
+
+    /// The producers at the end of the tier, as the snapshot of its newest segment has them. None when
+    /// it is of no use: what it alone knows are transactions that began before `offset`.
+    async fn producers_at_end(&self, offset: i64) -> Result<Vec<ProducerSnapshotEntry>, Failure> {
+        let Some(newest) = newest(&self.view.rebuilt.segments) else {
+            return Ok(Vec::new());
+        };
+        let fetch = FetchIndex::new(newest.clone(), IndexType::ProducerSnapshot);
+        let fetched = self.tier.storage.fetch_index(fetch).await;
+        let parsed = fetched
+            .and_then(|bytes| ProducerSnapshot::parse(&bytes).map(|told| told.entries().to_vec()));
+        match parsed {
+            Ok(entries) => Ok(entries),
+            Err(error) if is_damage(&error) => {
+                let first = self.segments.first().map(TierSegment::base_offset);
+                if first.is_some_and(|first| first < offset) {
+                    print_note(format_args!(
+                        "nothing tells whether a transaction that began before offset {offset} is \
+                         open at the end of the tier: {}",
+                        chain(&error)
+                    ));
+                }
+                Ok(Vec::new())
+            }
+            Err(error) => Err(error.into()),
+        }
     }
 
     fn check_bounds(&self, offset: i64) -> Result<(), Failure> {
@@ -290,73 +419,63 @@ impl<'a> TierLog<'a> {
         }
     }
 
-    /// Hands out what is wanted of these batches. False when there was enough.
-    fn hand_out(
+    /// Shows what is wanted of these batches.
+    fn show(
         &self,
         place: &mut Place,
         read: &Read,
-        budget: &mut Budget,
-        write: &mut impl FnMut(&Batch<'_>) -> Result<ControlFlow<()>, Failure>,
-    ) -> Result<bool, Failure> {
-        let batches = read.batches();
-        let segment = &batches.segment;
+        take: &mut impl FnMut(&FetchedBatches, &Batch<'_>) -> Result<ControlFlow<()>, Failure>,
+    ) -> Result<Walked, Failure> {
+        let fetched = &read.batches;
+        let segment = &fetched.segment;
         if place.segment != Some(segment.remote_log_segment_id().id) {
-            self.pass_gap(place.next, segment.start_offset())?;
+            self.pass_gap(place, segment.start_offset())?;
             place.segment = Some(segment.remote_log_segment_id().id);
         }
         let reach = self.view.lineage.reach(segment, read.epoch);
-        let visible = read.visible()?;
-        for batch in Batches::new(&batches.bytes) {
+        let mut batches = Batches::new(&fetched.bytes);
+        while let Some(batch) = batches.next() {
             let batch = batch?;
             let last_offset = batch.last_offset()?;
             if last_offset >= reach {
+                if let Some(next) = batches.next() {
+                    check_order(last_offset, next?.last_offset()?)?;
+                }
                 // A later leader did not take it over, and wrote others in its place.
                 place.at = reach;
-                return Ok(true);
+                return Ok(Walked::On);
             }
             if last_offset < place.next {
+                if place.at == place.next {
+                    check_order(place.next - 1, last_offset)?;
+                }
                 continue;
             }
-            if let Some(from) = read.undecided_from().filter(|from| last_offset >= *from) {
-                print_note(format_args!(
-                    "the transaction that began at offset {from} is open at the end of the tier: \
-                     records from there on are left out"
-                ));
-                return Ok(false);
-            }
-            if !budget.take(batch.size() as u64) {
-                return Ok(false);
-            }
-            let is_visible = visible.holds(&batch);
-            if self.isolation == Isolation::Committed {
-                place.follow_transaction(&batch, is_visible)?;
-            }
-            if is_visible && write(&batch)?.is_break() {
-                return Ok(false);
+            if take(fetched, &batch)?.is_break() {
+                return Ok(Walked::Enough);
             }
             place.next = last_offset.saturating_add(1);
+            place.at = place.next;
         }
-        place.at = batches.next_offset;
-        Ok(true)
+        place.at = fetched.next_offset;
+        Ok(Walked::On)
     }
 
     /// Says what is passed over when the next records are those of a segment that starts here.
-    fn pass_gap(&self, next: i64, start_offset: i64) -> Result<(), Failure> {
-        if start_offset <= next {
+    fn pass_gap(&self, place: &Place, start_offset: i64) -> Result<(), Failure> {
+        if start_offset <= place.next {
             return Ok(());
         }
-        let last = start_offset - 1;
-        if let Some(damaged) = self.damage_in(next, last) {
+        let (first, last) = (place.next, start_offset - 1);
+        if let Some(damaged) = self.damage_in(first, last) {
             return Err(damaged.failure());
         }
-        // Compaction leaves such gaps, and so does a segment that is missing.
-        print_note(format_args!(
-            "offsets {next} to {last} are in no segment of the tier{}",
-            match self.isolation {
-                Isolation::Uncommitted => "",
-                Isolation::Committed => ": which transactions were aborted in them is not known",
-            }
-        ));
+        if !place.is_known {
+            // Compaction leaves such gaps, and so does a segment that is missing.
+            print_note(format_args!(
+                "offsets {first} to {last} are in no segment of the tier"
+            ));
+        }
         Ok(())
     }
 
@@ -376,23 +495,6 @@ impl<'a> TierLog<'a> {
                     None => before.is_none_or(|before| start > before),
                 }
         })
-    }
-
-    /// Fails when records can be read, and only the fate of their transactions is not known.
-    async fn check_read(&self, place: &Place, error: &RemoteStorageError) -> Result<(), Failure> {
-        if self.isolation == Isolation::Uncommitted || !is_damage(error) {
-            return Ok(());
-        }
-        match self.view.find(place.at, 1, Isolation::Uncommitted).await {
-            Ok(_) => Err(Failure::during(
-                format!(
-                    "cannot tell which transactions from offset {} on were aborted",
-                    place.at
-                ),
-                error.clone(),
-            )),
-            Err(_) => Ok(()),
-        }
     }
 
     /// Finds another way to the records at `place`, or fails with what is in the way.
@@ -440,8 +542,8 @@ impl<'a> TierLog<'a> {
         let view = View::of(self.tier, &self.partition, &others).await?;
         // It is another copy only if it begins before what is wanted. Trouble with it is not what
         // there is to repair.
-        match view.find(place.next, PIECE_BYTES, self.isolation).await {
-            Ok(Found::Batches(read)) if read.batches().segment.start_offset() <= place.next => {
+        match view.find(place.next, PIECE_BYTES).await {
+            Ok(Found::Batches(read)) if read.batches.segment.start_offset() <= place.next => {
                 print_note(format_args!(
                     "{}; another copy is read from offset {} on",
                     chain(&failure),
@@ -462,35 +564,33 @@ impl<'a> TierLog<'a> {
     }
 }
 
+/// Batches lie in the order of their offsets, which no checksum covers.
+fn check_order(last_offset: i64, next_last_offset: i64) -> Result<(), RemoteStorageError> {
+    if next_last_offset > last_offset {
+        return Ok(());
+    }
+    Err(corrupt_log(format_args!(
+        "the batch up to offset {next_last_offset} follows on offset {last_offset}"
+    )))
+}
+
 impl Place {
-    /// Fails when records were handed out that turn out to be aborted: a segment without a
-    /// transaction index has none, or has lost it.
-    fn follow_transaction(&mut self, batch: &Batch<'_>, is_visible: bool) -> Result<(), Failure> {
-        if batch.magic() != 2 || !batch.header()?.is_transactional() {
-            return Ok(());
+    fn at(offset: i64) -> Self {
+        Self {
+            next: offset,
+            at: offset,
+            segment: None,
+            without_index: HashSet::new(),
+            is_known: false,
         }
-        let header = batch.header()?;
-        let producer = header.producer_id();
-        if !header.is_control() {
-            if is_visible {
-                self.delivered
-                    .entry(producer)
-                    .or_insert(header.base_offset());
-            }
-            return Ok(());
-        }
-        let marker = batch.records(DEFAULT_MAX_DECOMPRESSED_BYTES)?;
-        let marker = marker.iter().next();
-        let kind = marker.as_ref().map(ControlRecordType::of).transpose()?;
-        match (self.delivered.remove(&producer), kind) {
-            (Some(first), Some(ControlRecordType::Abort)) => Err(Failure::Refused(format!(
-                "a transaction was aborted at offset {}, and its records from offset {first} on were \
-                 written as committed: the tier has lost the transaction index of the segment with \
-                 that offset",
-                header.base_offset()
-            ))),
-            _ => Ok(()),
-        }
+    }
+
+    /// Goes on at an offset that has been read before.
+    fn go_to(&mut self, offset: i64) {
+        self.next = offset;
+        self.at = offset;
+        self.segment = None;
+        self.is_known = true;
     }
 }
 

@@ -1,0 +1,103 @@
+//! The transactions of a log, as its own batches tell them.
+//!
+//! A record batch has a checksum, and the marker that ends a transaction is a batch like others. The
+//! transaction indexes and the producer snapshots beside a log only repeat what it says, so nothing
+//! here asks them.
+
+use std::collections::HashMap;
+
+use krabka_remote_storage::RemoteStorageError;
+use krabka_remote_storage::index::{
+    Batch, BatchHeader, ControlRecordType, DEFAULT_MAX_DECOMPRESSED_BYTES, ProducerSnapshotEntry,
+};
+
+/// What a batch of magic 2 does to the transactions of its producer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// It has nothing to do with them.
+    None,
+    /// It has data of a transaction.
+    Data,
+    /// It ends the transaction.
+    Committed,
+    Aborted,
+}
+
+impl Step {
+    /// # Errors
+    ///
+    /// The checksum of a control batch is wrong, or it holds no control record.
+    pub(crate) fn of(batch: &Batch<'_>) -> Result<Self, RemoteStorageError> {
+        let header = batch.header()?;
+        if header.is_control() {
+            let records = batch.records(DEFAULT_MAX_DECOMPRESSED_BYTES)?;
+            let marker = records.iter().next();
+            return Ok(
+                match marker.as_ref().map(ControlRecordType::of).transpose()? {
+                    Some(ControlRecordType::Abort) => Self::Aborted,
+                    Some(ControlRecordType::Commit) => Self::Committed,
+                    _ => Self::None,
+                },
+            );
+        }
+        Ok(Self::of_data(header))
+    }
+
+    /// Of a batch that is not one of control records.
+    pub(crate) fn of_data(header: &BatchHeader) -> Self {
+        if header.is_transactional() {
+            Self::Data
+        } else {
+            Self::None
+        }
+    }
+}
+
+/// The producers of a log, from where a walk of it began.
+#[derive(Debug, Default)]
+pub(crate) struct Producers {
+    /// Those with data whose marker has not been read: its first offset.
+    open: HashMap<i64, i64>,
+    /// The last offset of each one's data.
+    last_data: HashMap<i64, i64>,
+}
+
+impl Producers {
+    /// Takes in the next batch of the log. The first offset of the transaction that it ends.
+    pub(crate) fn follow(
+        &mut self,
+        header: &BatchHeader,
+        step: Step,
+    ) -> Result<Option<i64>, RemoteStorageError> {
+        let producer = header.producer_id();
+        if !header.is_control() && producer >= 0 {
+            self.last_data.insert(producer, header.last_offset()?);
+        }
+        Ok(match step {
+            Step::None => None,
+            Step::Data => {
+                self.open.entry(producer).or_insert(header.base_offset());
+                None
+            }
+            Step::Committed | Step::Aborted => self.open.remove(&producer),
+        })
+    }
+
+    /// The first offset of the oldest transaction that is open.
+    pub(crate) fn first_open(&self) -> Option<i64> {
+        self.open.values().min().copied()
+    }
+
+    /// Whether a snapshot of the producers at the end of the log is not that of this log, of which
+    /// everything from an offset on was walked.
+    pub(crate) fn contradict(&self, snapshot: &[ProducerSnapshotEntry], from: i64) -> bool {
+        snapshot.iter().any(|entry| {
+            let last_offset = entry.last_offset.get();
+            match self.last_data.get(&entry.producer_id.get()) {
+                // A marker of a newer producer epoch makes it forget the data.
+                Some(last) => last_offset >= 0 && *last != last_offset,
+                None => last_offset >= from,
+            }
+        })
+    }
+}
