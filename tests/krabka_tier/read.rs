@@ -162,6 +162,41 @@ fn offsets_outside_the_tier_are_errors_and_the_next_one_is_not() {
 }
 
 #[test]
+fn records_that_were_deleted_are_told_and_not_read() {
+    // The log's start was moved up to 453 before this program copied it; its first segment begins
+    // at 432.
+    let scratch = Scratch::with_tier_of(&["trimmed-0"]);
+    let expected = consumed("trimmed", 0, 453, 971);
+    for offset in [432, 440, 452] {
+        for more in [&[][..], &["--read-committed"]] {
+            let run = read(&scratch.url(), "trimmed", 0, offset, more);
+            assert_eq!(run.code, Some(0), "{}", run.stderr);
+            assert_eq!(
+                run.stderr,
+                format!(
+                    "note: offsets {offset} to 452 were deleted: the log begins at offset 453\n"
+                )
+            );
+            assert!(run.text() == expected, "from {offset}");
+        }
+    }
+    assert!(read(&scratch.url(), "trimmed", 0, 453, &[]).ok().text() == expected);
+    read(&scratch.url(), "trimmed", 0, 431, &[]).fails(1, &["before the first", "432"]);
+    // In Kafka's own tier they are still there: it was written before.
+    let text = read(&kafkas_tier(), "trimmed", 0, 432, &[]).ok().text();
+    assert!(text.starts_with("{\"offset\":432,"));
+}
+
+#[test]
+fn a_timestamp_of_deleted_records_leads_to_where_the_log_begins() {
+    let scratch = Scratch::with_tier_of(&["trimmed-0"]);
+    let url = scratch.url();
+    let from = ["read", &url, "--topic", "trimmed", "--partition", "0"];
+    let text = run(&[&from[..], &["--from-timestamp", "1760000000440"]].concat());
+    assert!(text.ok().text() == consumed("trimmed", 0, 453, 971));
+}
+
+#[test]
 fn a_missing_segment_is_told_and_passed_over() {
     let scratch = Scratch::with_tier_of(&["orders-0"]);
     fs::remove_file(scratch.tier_file(270, ".log")).unwrap();

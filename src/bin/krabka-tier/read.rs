@@ -128,6 +128,7 @@ async fn read(tier: &Tier, args: ReadArgs) -> Result<(), Failure> {
         print_note("no record in the tier has this timestamp or a later one");
         return Ok(());
     };
+    let offset = log.first_kept(offset)?;
     let mut output = Output::new(Audience::Machines);
     let write = |batch: &Batch<'_>| {
         match args.format {

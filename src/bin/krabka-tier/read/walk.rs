@@ -145,6 +145,35 @@ impl<'a> TierLog<'a> {
         })
     }
 
+    /// The first offset at or after this one that is still the log's.
+    ///
+    /// `DeleteRecords` moves a log's start up into a segment, and the leader epochs begin there. What
+    /// the segment has before it no consumer gets from a broker.
+    pub(super) fn first_kept(&self, offset: i64) -> Result<i64, Failure> {
+        let Some(start) = self.log_start()?.filter(|start| offset < *start) else {
+            return Ok(offset);
+        };
+        let segment = self.view.segment_at(start)?;
+        if segment.is_none_or(|segment| offset < segment.start_offset()) {
+            return Ok(offset);
+        }
+        print_note(format_args!(
+            "offsets {offset} to {} were deleted: the log begins at offset {start}",
+            start - 1
+        ));
+        Ok(start)
+    }
+
+    /// Where the leader epochs begin, if that is within a segment.
+    fn log_start(&self) -> Result<Option<i64>, Failure> {
+        let Some((_, &start)) = self.view.lineage.epochs().first_key_value() else {
+            return Ok(None);
+        };
+        let segment = self.view.segment_at(start)?;
+        let is_within = segment.is_some_and(|segment| segment.start_offset() < start);
+        Ok(is_within.then_some(start))
+    }
+
     /// The offset of the first record whose timestamp is this one or later.
     pub(super) async fn offset_for_timestamp(
         &mut self,
@@ -153,6 +182,7 @@ impl<'a> TierLog<'a> {
         let Some(first) = self.segments.first().map(TierSegment::base_offset) else {
             return Ok(None);
         };
+        let first = self.log_start()?.map_or(first, |start| start.max(first));
         if self.damaged.is_empty() {
             let lineage = self.view.lineage.epochs();
             let found = self
