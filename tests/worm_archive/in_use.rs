@@ -64,17 +64,17 @@ async fn what_persists_in_a_new_listing_is_reported() {
         VerifyBreakKind::Missing,
         &sealed.manifest_key,
     );
-    // Discovered, listed, and listed once more with the same result.
+    // Listed with all others, and once more with the same result.
     assert_eq!(reads.lists_of("archive"), 1);
-    assert_eq!(reads.lists_of(sealed.directory()), 2);
+    assert_eq!(reads.lists_of(sealed.directory()), 1);
 }
 
 #[tokio::test]
-async fn a_clean_directory_is_listed_once_and_its_manifests_are_read_once() {
+async fn a_clean_directory_is_listed_with_all_others_and_its_manifests_are_read_once() {
     let archive = Archive::one_run(4).await;
     let (reads, store) = ReadOnly::new(&archive.memory).shared();
     assert!(verify(&store, &shallow()).await.ok());
-    assert_eq!(reads.lists_of(archive.segments[0].directory()), 1);
+    assert_eq!((reads.lists(), reads.lists_of("archive")), (1, 1));
     let manifests: Vec<_> = archive
         .segments
         .iter()
@@ -83,6 +83,59 @@ async fn a_clean_directory_is_listed_once_and_its_manifests_are_read_once() {
     let mut gets = reads.gets();
     gets.sort();
     assert_eq!(gets, manifests);
+}
+
+#[tokio::test]
+async fn a_directory_of_many_objects_is_listed_by_itself() {
+    // 120 objects.
+    let archive = Archive::one_run(20).await;
+    let sealed = &archive.segments[10];
+    let (reads, store) = ReadOnly::new(&archive.memory).shared();
+    let report = verify(&store, &deep()).await;
+    assert!(report.ok() && report.manifests() == 20, "{report:#?}");
+    assert_eq!((reads.lists(), reads.lists_of(sealed.directory())), (2, 1));
+
+    archive.delete(&sealed.key(".index")).await;
+    let (reads, store) = ReadOnly::new(&archive.memory).shared();
+    let report = verify(&store, &shallow()).await;
+    assert_break(
+        &report,
+        sealed.directory(),
+        VerifyBreakKind::Missing,
+        &sealed.manifest_key,
+    );
+    assert_eq!((reads.lists(), reads.lists_of(sealed.directory())), (3, 2));
+}
+
+#[tokio::test]
+async fn many_small_directories_take_one_listing_and_one_more_for_each_that_is_not_in_order() {
+    let mut archive = Archive::empty();
+    for partition in 0..200 {
+        archive.seal_run("orders", partition, epoch(1), 0, 1).await;
+    }
+    let (reads, store) = ReadOnly::new(&archive.memory).shared();
+    let report = verify(&store, &shallow()).await;
+    assert!(report.ok() && report.manifests() == 200, "{report:#?}");
+    assert_eq!((reads.lists(), reads.gets().len()), (1, 200));
+
+    // Of each partition a log is left, and nothing else.
+    for sealed in &archive.segments {
+        for key in archive.keys(&sealed.key("")).await {
+            if !key.ends_with(".log") {
+                archive.delete(&key).await;
+            }
+        }
+    }
+    let (reads, store) = ReadOnly::new(&archive.memory).shared();
+    let report = verify(&store, &shallow()).await;
+    assert_eq!((report.partitions.len(), report.manifests()), (200, 0));
+    assert!(
+        report
+            .partitions
+            .iter()
+            .all(|p| p.orphan_objects.len() == 1)
+    );
+    assert_eq!((reads.lists(), reads.gets().len()), (1 + 200, 0));
 }
 
 #[tokio::test]
@@ -120,7 +173,7 @@ async fn copies_in_flight_are_no_orphans_and_known_manifests_are_not_read_again(
     assert!(report.ok(), "{report:#?}");
     // The copy that was under way in the first listing is sealed in the second.
     assert_eq!(report.manifests(), 5);
-    assert_eq!(reads.lists_of(&directory), 2);
+    assert_eq!((reads.lists(), reads.lists_of(&directory)), (2, 1));
     assert_eq!(reads.gets_of(&first), 1);
 }
 
@@ -139,7 +192,7 @@ async fn a_directory_is_listed_three_times_at_most() {
     });
     let (reads, store) = store.shared();
     let report = verify(&store, &shallow()).await;
-    assert_eq!(reads.lists_of(&directory), 3);
+    assert_eq!((reads.lists(), reads.lists_of(&directory)), (3, 2));
     // What was there in all of them is reported, the rest may have passed.
     let orphans: Vec<_> = report.partitions[0]
         .orphan_objects

@@ -24,7 +24,7 @@ type Hides = Box<dyn Fn(usize, &str) -> bool + Send + Sync>;
 /// Reads of a store in memory, with faults.
 pub(crate) struct ReadOnly {
     memory: InMemory,
-    /// Called before each listing of one directory, with how many came before.
+    /// Called before each listing, with how many came before: the first finds the directories.
     pub(crate) before_list: Mutex<BeforeList>,
     /// What such a listing leaves out.
     pub(crate) hides: Hides,
@@ -68,6 +68,11 @@ impl ReadOnly {
     /// How often this key was read.
     pub(crate) fn gets_of(&self, key: &str) -> usize {
         self.gets.lock().iter().filter(|get| *get == key).count()
+    }
+
+    /// How many listings there were.
+    pub(crate) fn lists(&self) -> usize {
+        self.lists.lock().values().sum()
     }
 
     /// How often this prefix was listed.
@@ -114,22 +119,13 @@ impl ObjectStore for ReadOnly {
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
         let name = prefix.map(Path::to_string).unwrap_or_default();
-        let number = {
-            let mut lists = self.lists.lock();
-            let count = lists.entry(name.clone()).or_default();
-            *count += 1;
-            *count - 1
-        };
-        let is_directory = name.contains('/');
-        if is_directory {
-            (self.before_list.lock())(number);
-        }
+        let number = self.lists();
+        *self.lists.lock().entry(name).or_default() += 1;
+        (self.before_list.lock())(number);
         let listed: Vec<_> = futures::executor::block_on(self.memory.list(prefix).collect());
         let shown = listed.into_iter().filter(|object| {
-            !is_directory
-                || object
-                    .as_ref()
-                    .is_ok_and(|object| !(self.hides)(number, object.location.as_ref()))
+            let object = object.as_ref();
+            object.is_ok_and(|object| !(self.hides)(number, object.location.as_ref()))
         });
         futures::stream::iter(shown.collect::<Vec<_>>()).boxed()
     }

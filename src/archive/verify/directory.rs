@@ -48,12 +48,24 @@ struct State {
 }
 
 /// Verifies one directory; `None` when it is none of those that were asked for.
+///
+/// `found` is its listing, where there is one already. It may be of some time ago: what an archive
+/// in use can look like is looked for in a new one.
 pub(super) async fn verify_directory(
     context: &Context<'_>,
     key: &str,
     name: &PartitionDirName,
+    found: Option<Listing>,
 ) -> Result<Option<Outcome>, WormError> {
-    let listing = list(context, key).await?;
+    let found = match found {
+        // Whatever has happened to the directory since then shows in a new listing.
+        Some(listing) => without_irregular(context, listing).await.ok(),
+        None => None,
+    };
+    let listing = match found {
+        Some(listing) => listing,
+        None => list(context, key).await?,
+    };
     let mut state = State::read(context, name, listing, None).await;
     let is_selected =
         context.request.selects(&name.topic, name.partition) || state.index.is_selected;
@@ -75,14 +87,21 @@ pub(super) async fn verify_directory(
 
 /// Lists the directory, without what must not be followed.
 async fn list(context: &Context<'_>, directory: &str) -> Result<Listing, WormError> {
-    let mut listing = Listing::read(context.store, directory).await?;
+    let listing = Listing::read(context.store, directory).await?;
+    without_irregular(context, listing).await
+}
+
+async fn without_irregular(
+    context: &Context<'_>,
+    mut listing: Listing,
+) -> Result<Listing, WormError> {
     let Some(root) = &context.local else {
         return Ok(listing);
     };
     if listing.is_empty() {
         return Ok(listing);
     }
-    match root.irregular(directory).await? {
+    match root.irregular(listing.directory()).await? {
         Irregular::All => listing.exclude_all(),
         Irregular::Names {
             not_files,

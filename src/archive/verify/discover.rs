@@ -7,6 +7,7 @@ use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore};
 
 use super::Context;
+use super::listing::Listing;
 use super::local::LocalRoot;
 use super::read::{read_capped, unlisted};
 use crate::archive::manifest::MANIFEST_SUFFIX;
@@ -26,19 +27,87 @@ const RESTORE_INPUTS: &str = "restore-inputs";
 /// With how many keys it is tried to learn whether the store is a local one.
 const LOCAL_TRIES: usize = 8;
 
+/// How many objects of a directory are kept at most: a larger one is listed again when its turn
+/// comes, which is one request beside one for each of its many manifests.
+const KEPT_OBJECTS: usize = 64;
+
+/// What is kept of all directories together, in bytes.
+const KEPT_BYTES: usize = 16 * 1024 * 1024;
+
+/// About what a kept directory takes beside its key, and a segment or another object beside its own.
+const KEPT_DIRECTORY: usize = 512;
+const KEPT_OBJECT: usize = 128;
+
 /// What a store holds under a prefix.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     /// Partitions, by their directories' keys.
-    pub(super) directories: BTreeMap<String, PartitionDirName>,
+    pub(super) directories: BTreeMap<String, Directory>,
+    /// What the directories' listings take together.
+    kept_bytes: usize,
     /// Keys outside of them, sorted, each with its size.
     outside: BTreeMap<String, u64>,
     /// A few keys of any kind.
     some_keys: Vec<Path>,
 }
 
+/// A partition's directory.
+#[derive(Debug)]
+pub(super) struct Directory {
+    pub(super) name: PartitionDirName,
+    kept: Option<Kept>,
+}
+
+/// All that was listed of a directory.
+#[derive(Debug)]
+struct Kept {
+    listing: Listing,
+    objects: usize,
+    bytes: usize,
+}
+
+impl Directory {
+    fn empty(name: PartitionDirName, key: &str) -> Self {
+        Self {
+            name,
+            kept: Some(Kept {
+                listing: Listing::of(key),
+                objects: 0,
+                bytes: 0,
+            }),
+        }
+    }
+
+    /// Keeps an object, or nothing of the directory any more, if that is too much for it or for all
+    /// directories together.
+    fn keep(&mut self, key: &str, size: u64, all_bytes: &mut usize) {
+        let Some(kept) = &mut self.kept else {
+            return;
+        };
+        let mut bytes = 0;
+        if kept.objects == 0 {
+            bytes += KEPT_DIRECTORY + kept.listing.directory().len();
+        }
+        kept.objects += 1;
+        if kept.listing.add(key, size) {
+            bytes += KEPT_OBJECT + key.len();
+        }
+        kept.bytes += bytes;
+        *all_bytes += bytes;
+        if kept.objects > KEPT_OBJECTS || *all_bytes > KEPT_BYTES {
+            *all_bytes -= kept.bytes;
+            self.kept = None;
+        }
+    }
+
+    /// What was listed in it, unless that was too much to be kept.
+    pub(super) fn take_listing(&mut self) -> Option<Listing> {
+        self.kept.take().map(|kept| kept.listing.filled())
+    }
+}
+
 impl Found {
-    /// Lists everything under the prefix. Keys in partitions' directories are not kept.
+    /// Lists everything under the prefix.
     pub(super) async fn list(
         store: &dyn ObjectStore,
         prefix: Option<&str>,
@@ -63,14 +132,19 @@ impl Found {
     fn add(&mut self, object: ObjectMeta) {
         let key = object.location.as_ref();
         let (directory, _) = key.rsplit_once('/').unwrap_or(("", key));
-        if !self.directories.contains_key(directory) {
-            match parse_directory(directory) {
-                Some(name) => {
-                    self.directories.insert(directory.to_owned(), name);
-                }
-                None => {
-                    self.outside.insert(key.to_owned(), object.size);
-                }
+        let known = match self.directories.get_mut(directory) {
+            Some(known) => Some(known),
+            None => parse_directory(directory).map(|name| {
+                let found = Directory::empty(name, directory);
+                self.directories
+                    .entry(directory.to_owned())
+                    .or_insert(found)
+            }),
+        };
+        match known {
+            Some(known) => known.keep(key, object.size, &mut self.kept_bytes),
+            None => {
+                self.outside.insert(key.to_owned(), object.size);
             }
         }
         if self.some_keys.len() < LOCAL_TRIES {
@@ -163,4 +237,57 @@ async fn is_probe(store: &dyn ObjectStore, key: &str, size: u64) -> bool {
             read_capped(store, key, expected).await,
             Ok(Some(body)) if body == WORM_PROBE_BODY
         )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(objects: impl IntoIterator<Item = String>) -> Found {
+        let mut found = Found::default();
+        for key in objects {
+            found.add(ObjectMeta {
+                location: Path::parse(key).unwrap(),
+                last_modified: std::time::UNIX_EPOCH.into(),
+                size: 1,
+                e_tag: None,
+                version: None,
+            });
+        }
+        found
+    }
+
+    fn directory(number: usize) -> String {
+        format!("archive/orders-{number}-AAAAAAAAAAAAAAAAAAAAEQ")
+    }
+
+    #[test]
+    fn the_listings_of_small_directories_are_kept_and_no_part_of_a_larger_one() {
+        for (objects, is_kept) in [(1, true), (KEPT_OBJECTS, true), (KEPT_OBJECTS + 1, false)] {
+            // As a file system lists them: not one directory after the other.
+            let keys = (0..objects).flat_map(|name| {
+                (0..3).map(move |number| format!("{}/note-{name}", directory(number)))
+            });
+            let mut found = found(keys);
+            assert_eq!(found.kept_bytes > 0, is_kept);
+            for directory in found.directories.values_mut() {
+                let names = directory
+                    .take_listing()
+                    .map(|listing| listing.orphans().len());
+                assert_eq!(names, is_kept.then_some(objects));
+            }
+        }
+    }
+
+    #[test]
+    fn all_that_is_kept_has_a_limit_whatever_the_number_of_directories() {
+        let name = "n".repeat(900);
+        let many = (0..15_000).map(|number| format!("{}/{name}", directory(number)));
+        let mut found = found(many);
+        assert!((KEPT_BYTES - 2_000..=KEPT_BYTES).contains(&found.kept_bytes));
+        let listings = found.directories.values_mut();
+        let kept = listings.filter_map(Directory::take_listing).count();
+        assert!((5_000..12_000).contains(&kept), "{kept}");
+        assert_eq!(found.directories.len(), 15_000);
+    }
 }

@@ -3,7 +3,7 @@
 //! Findings are data in a report. Whether they are a reason to act depends on what is expected:
 //! that is what [`GradeRules`] say.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write as _};
 
 use serde::{Serialize, Serializer};
@@ -184,12 +184,10 @@ impl GradeRules {
                 mismatch(*expected, directory, &tip.to_string());
             }
         }
+        let partitions = report.partitions.iter();
+        let there: BTreeSet<&str> = partitions.map(|p| p.partition_dir.as_str()).collect();
         for (directory, expected) in &self.expect_heads {
-            if !report
-                .partitions
-                .iter()
-                .any(|p| p.partition_dir == *directory)
-            {
+            if !there.contains(directory.as_str()) {
                 mismatch(*expected, directory, "none (the directory is not there)");
             }
         }

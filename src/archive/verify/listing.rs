@@ -142,28 +142,46 @@ pub(super) struct Listing {
 }
 
 impl Listing {
+    /// Of this directory, to be filled.
+    pub(super) fn of(directory: &str) -> Self {
+        Self {
+            directory: directory.to_owned(),
+            ..Self::default()
+        }
+    }
+
     /// Lists the objects that stand directly in the directory.
     pub(super) async fn read(store: &dyn ObjectStore, directory: &str) -> Result<Self, WormError> {
         let cannot = |reason: String| unlisted(directory, excerpt(&reason));
         let path = Path::parse(directory).map_err(|e| cannot(e.to_string()))?;
-        let mut listing = Self {
-            directory: directory.to_owned(),
-            ..Self::default()
-        };
+        let mut listing = Self::of(directory);
         let mut objects = store.list(Some(&path));
         while let Some(object) = objects
             .try_next()
             .await
             .map_err(|e| cannot(e.to_string()))?
         {
-            let name = listing.name_of(object.location.as_ref());
-            if let Some(name) = name.map(str::to_owned) {
-                listing.push(&name, object.size);
-            }
+            listing.add(object.location.as_ref(), object.size);
         }
-        listing.merge();
-        listing.rows.shrink_to_fit();
-        Ok(listing)
+        Ok(listing.filled())
+    }
+
+    /// Adds an object; one that is elsewhere or below is passed over. Answers whether it took memory:
+    /// what stands beside another object of its segment takes none.
+    pub(super) fn add(&mut self, key: &str, size: u64) -> bool {
+        let before = self.rows.len() + self.others.len();
+        let name = self.name_of(key);
+        if let Some(name) = name.map(str::to_owned) {
+            self.push(&name, size);
+        }
+        self.rows.len() + self.others.len() > before
+    }
+
+    /// The same listing, when all objects have been added.
+    pub(super) fn filled(mut self) -> Self {
+        self.merge();
+        self.rows.shrink_to_fit();
+        self
     }
 
     /// Whether nothing is there.

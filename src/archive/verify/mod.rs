@@ -17,10 +17,12 @@
 //!
 //! # Cost
 //!
-//! Everything is listed twice: once to find the partitions, then partition by partition. Each
-//! manifest is read once, and once more at depth. Memory is 64 MiB at most and 200 bytes for each
-//! manifest of the directories that are looked at (up to eight at once), whatever objects claim of
-//! their size, plus the report: a foreign object costs its key.
+//! Everything is listed once to find the partitions. What was found of a small one, of up to 64
+//! objects, is kept as its listing until its turn comes, within 16 MiB for all; the others are
+//! listed a second time, one by one. Each manifest is read once, and once more at depth. Memory is
+//! 64 MiB at most and 200 bytes for each manifest of the directories that are looked at (up to
+//! eight at once), whatever objects claim of their size, plus a few hundred bytes for each directory
+//! and the report: a foreign object costs its key.
 
 mod attestation;
 mod authenticated;
@@ -169,13 +171,14 @@ async fn verify(
         mut objects,
         mut manifests,
     } = AuthenticatedArchive::default();
-    let mut directories = found.directories.iter();
+    let mut directories = found.directories.iter_mut();
     let mut looks = FuturesOrdered::new();
     loop {
         while looks.len() < DIRECTORIES_AT_ONCE
-            && let Some((key, name)) = directories.next()
+            && let Some((key, directory)) = directories.next()
         {
-            looks.push_back(verify_directory(&context, key, name));
+            let listing = directory.take_listing();
+            looks.push_back(verify_directory(&context, key, &directory.name, listing));
         }
         let Some(outcome) = looks.next().await else {
             break;
@@ -189,6 +192,7 @@ async fn verify(
             report.partitions.push(outcome.report);
         }
     }
+    drop(looks);
     let missing = missing_directories(request, &found);
     report.partitions.extend(missing.into_iter().map(absent));
     report
