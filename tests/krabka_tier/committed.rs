@@ -265,7 +265,7 @@ fn a_transaction_that_may_have_ended_in_a_missing_segment_is_not_decided() {
     }
 }
 
-/// A partition whose first transaction is aborted behind more than is held in memory.
+/// A partition whose first transaction ends behind more than is held in memory.
 fn long_transaction(scratch: &Scratch, is_commit: bool) -> PathBuf {
     let mut files = SegmentFiles::new(0);
     files.append(&BatchSpec::new(0, 1, 500).of_transaction(1));
@@ -274,7 +274,11 @@ fn long_transaction(scratch: &Scratch, is_commit: bool) -> PathBuf {
     }
     files.append_marker(1, (!is_commit).then_some((0, None)));
     files.append(&BatchSpec::new(72, 1, 500));
-    let files = files.roll();
+    made_partition(scratch, &files.roll())
+}
+
+/// The directory of `orders-0` with this closed segment, and no producers behind it.
+pub(crate) fn made_partition(scratch: &Scratch, files: &SegmentFiles) -> PathBuf {
     let dir = scratch.partition("orders-0");
     for entry in fs::read_dir(&dir).unwrap() {
         let path = entry.unwrap().path();
@@ -291,11 +295,11 @@ fn long_transaction(scratch: &Scratch, is_commit: bool) -> PathBuf {
     if !files.txn_index.is_empty() {
         write(0, ".txnindex", &files.txn_index);
     }
-    write(73, ".log", &[]);
-    // No producers.
+    let next = files.last_offset + 1;
+    write(next, ".log", &[]);
     let body = [0; 4];
     let snapshot = [&[0, 1], &crc32c::crc32c(&body).to_be_bytes()[..], &body].concat();
-    write(73, ".snapshot", &snapshot);
+    write(next, ".snapshot", &snapshot);
     fs::write(dir.join("leader-epoch-checkpoint"), "0\n1\n0 0\n").unwrap();
     dir
 }

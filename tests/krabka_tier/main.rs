@@ -19,4 +19,5 @@ mod program;
 mod quickstart;
 mod read;
 mod restore;
+mod restore_checked;
 mod rm;

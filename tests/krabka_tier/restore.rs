@@ -15,7 +15,7 @@ use crate::program::{
     PARTITIONS, Run, Scratch, command, kafkas_tier, local_logs, run, special_offset, test_data,
 };
 
-fn restore(url: &str, topic: &str, partition: i32, to: &Path, more: &[&str]) -> Run {
+pub(crate) fn restore(url: &str, topic: &str, partition: i32, to: &Path, more: &[&str]) -> Run {
     let partition = partition.to_string();
     let mut arguments = vec!["restore", url, "--topic", topic, "--partition", &partition];
     arguments.extend(["--to", to.to_str().unwrap()]);
@@ -24,7 +24,7 @@ fn restore(url: &str, topic: &str, partition: i32, to: &Path, more: &[&str]) -> 
 }
 
 /// The files of a directory, by name.
-fn files(dir: &Path) -> BTreeMap<String, Vec<u8>> {
+pub(crate) fn files(dir: &Path) -> BTreeMap<String, Vec<u8>> {
     let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap());
     entries
         .map(|entry| {
@@ -167,7 +167,7 @@ fn a_directory_that_a_broker_would_not_know_is_told() {
 }
 
 /// Everything in a directory, hidden names too.
-fn names(dir: &Path) -> Vec<PathBuf> {
+pub(crate) fn names(dir: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(dir).unwrap();
     let mut names: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
     names.sort();
@@ -206,7 +206,11 @@ fn a_partition_with_something_wrong_is_refused_by_segment_and_file_and_leaves_no
         }),
         // Found in what was written.
         (
-            &["at offset 564 is damaged", "00000000000000000564.log"],
+            &[
+                "at offset 564 is damaged at position 0 of ",
+                "/00000000000000000564-",
+                "--allow-gaps",
+            ],
             |tier| {
                 let log = tier.tier_file(564, ".log");
                 let mut bytes = fs::read(&log).unwrap();
@@ -215,7 +219,13 @@ fn a_partition_with_something_wrong_is_refused_by_segment_and_file_and_leaves_no
             },
         ),
         (
-            &["at offset 564 is damaged", "00000000000000000564.timeindex"],
+            &[
+                "at offset 564 is damaged: ",
+                "/00000000000000000564-",
+                ".timeindex has ",
+                "no whole number of entries",
+                "--allow-missing",
+            ],
             |tier| {
                 let index = tier.tier_file(564, ".timeindex");
                 let mut bytes = fs::read(&index).unwrap();
@@ -267,6 +277,19 @@ fn gaps_and_missing_files_can_be_allowed() {
     assert!(files(&to) == expected);
 }
 
+/// A time index with the entry that a segment gets when it is closed.
+fn time_index(base_offset: i64, log: &[u8]) -> Vec<u8> {
+    let mut largest = (-1, 0);
+    for batch in Batches::new(log) {
+        let header = *batch.unwrap().header().unwrap();
+        if header.max_timestamp() > largest.0 {
+            largest = (header.max_timestamp(), header.last_offset().unwrap());
+        }
+    }
+    let relative = u32::try_from(largest.1 - base_offset).unwrap();
+    [&largest.0.to_be_bytes()[..], &relative.to_be_bytes()].concat()
+}
+
 #[test]
 fn of_copies_the_newer_one_is_restored() {
     let scratch = Scratch::with_tier_of(&["orders-0"]);
@@ -278,6 +301,8 @@ fn of_copies_the_newer_one_is_restored() {
     let mut joined = fs::read(name(564, ".log")).unwrap();
     joined.extend(fs::read(name(900, ".log")).unwrap());
     fs::write(name(564, ".log"), &joined).unwrap();
+    let times = time_index(564, &joined);
+    fs::write(name(564, ".timeindex"), &times).unwrap();
     for suffix in [".log", ".index", ".timeindex", ".snapshot"] {
         fs::remove_file(name(900, suffix)).unwrap();
     }
@@ -287,6 +312,7 @@ fn of_copies_the_newer_one_is_restored() {
     let mut expected = files(&expected);
     expected.retain(|name, _| !name.starts_with("00000000000000000900."));
     expected.insert("00000000000000000564.log".to_owned(), joined);
+    expected.insert("00000000000000000564.timeindex".to_owned(), times);
     assert!(files(&to) == expected);
 }
 
@@ -309,7 +335,7 @@ fn a_segment_that_begins_within_the_one_before_cuts_it() {
     let tail = [&log[position..], &fs::read(name(1152, ".log")).unwrap()].concat();
     fs::write(name(border, ".log"), &tail).unwrap();
     fs::write(name(border, ".index"), "").unwrap();
-    fs::write(name(border, ".timeindex"), "").unwrap();
+    fs::write(name(border, ".timeindex"), time_index(border, &tail)).unwrap();
     for offset in [0, 270, 564, 900, 1152] {
         for suffix in [".log", ".index", ".timeindex"] {
             fs::remove_file(name(offset, suffix)).unwrap();

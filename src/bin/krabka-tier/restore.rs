@@ -3,7 +3,10 @@
 mod chain;
 mod download;
 mod files;
+mod indexes;
+mod verify;
 
+use std::collections::HashSet;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,8 +20,8 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use self::chain::Chain;
-use self::download::Target;
-use self::files::{Plan, Strictness};
+use self::download::{Filled, Target};
+use self::files::{Plan, Problem, Strictness, remedy};
 use crate::failure::{Failure, print_error, print_note};
 use crate::output::{Audience, Output, count};
 use crate::tier::{Selection, Tier, parse_id};
@@ -31,8 +34,9 @@ use crate::tier::{Selection, Tier, parse_id};
 /// after a change of leaders, the older one is cut where the newer one begins; a broker makes its
 /// indexes anew.
 ///
-/// Everything is written under another name beside DIR, checked, and made durable. DIR appears last,
-/// whole, or not at all.
+/// Everything is written under another name beside DIR, checked, and made durable: the checksums and
+/// offsets of all batches, every entry of the indexes, the transaction index against the abort
+/// markers of the log, the producer snapshot. DIR appears last, whole, or not at all.
 #[derive(Args, Debug)]
 pub(crate) struct RestoreArgs {
     /// The tier.
@@ -55,14 +59,15 @@ pub(crate) struct RestoreArgs {
     #[arg(long, value_name = "DIR")]
     to: PathBuf,
 
-    /// Restores what there is when offsets are in no segment, or their segment is damaged.
+    /// Restores what there is when offsets are in no segment, or the log of their segment is damaged.
     ///
     /// Compaction leaves such gaps; without it they are refused.
     #[arg(long)]
     allow_gaps: bool,
 
-    /// Restores segments of which an index, the producer snapshot or the leader epochs are lost. A
-    /// broker makes these anew from the log when it starts.
+    /// Restores segments of which an index, the producer snapshot or the leader epochs are lost or do
+    /// not fit the log. What does not fit is left out: a broker makes it anew from the log when it
+    /// starts.
     #[arg(long)]
     allow_missing: bool,
 
@@ -76,15 +81,28 @@ pub(crate) async fn run(tier: &Tier, args: RestoreArgs) -> Result<(), Failure> {
     let target = Target::check(&args.to)?;
     let mut partitions = selection.of_one_topic(tier.partitions().await?, tier.location())?;
     let partition = partitions.remove(0);
-    let strictness = Strictness {
-        gaps: args.allow_gaps,
-        missing: args.allow_missing,
+    let mut reporter = Reporter {
+        strictness: Strictness {
+            gaps: args.allow_gaps,
+            missing: args.allow_missing,
+        },
+        told: HashSet::new(),
     };
-    let chain = Chain::of(tier, &partition).await?;
-    let plan = Plan::of(tier, &partition, &chain).await?;
-    report(&plan, strictness)?;
     tell_name(&args.to, &partition);
-    let restored = target.fill(tier, &partition, &chain, &plan).await?;
+    // Only what was written can be checked, so it may take another attempt without what is damaged.
+    let mut excluded = Vec::new();
+    let (chain, restored) = loop {
+        let chain = Chain::of(tier, &partition, &excluded).await?;
+        let plan = Plan::of(tier, &partition, &chain).await?;
+        reporter.problems(&plan.problems)?;
+        for note in &plan.notes {
+            reporter.note(note);
+        }
+        match target.fill(tier, &chain, &plan, &mut reporter).await? {
+            Filled::Whole(restored) => break (chain, restored),
+            Filled::Damaged(damaged) => excluded.extend(damaged),
+        }
+    };
 
     let mut output = Output::new(Audience::of(args.json));
     output.event(&Restored {
@@ -101,28 +119,39 @@ pub(crate) async fn run(tier: &Tier, args: RestoreArgs) -> Result<(), Failure> {
     output.flush()
 }
 
-/// Says what is wrong with the partition, and fails unless it was allowed.
-fn report(plan: &Plan, strictness: Strictness) -> Result<(), Failure> {
-    let mut refused = 0;
-    for problem in &plan.problems {
-        if strictness.allows(problem.kind) {
-            print_note(&problem.text);
-        } else {
-            print_error(&Failure::Refused(problem.text.clone()));
-            refused += 1;
+/// Tells what there is to tell of the partition: each thing once, however many attempts it takes.
+struct Reporter {
+    strictness: Strictness,
+    told: HashSet<String>,
+}
+
+impl Reporter {
+    fn note(&mut self, text: &str) {
+        if self.told.insert(text.to_owned()) {
+            print_note(text);
         }
     }
-    for note in &plan.notes {
-        print_note(note);
+
+    /// Says what is wrong, and fails unless it was allowed.
+    fn problems(&mut self, problems: &[Problem]) -> Result<(), Failure> {
+        let mut refused = 0;
+        for problem in problems {
+            if self.strictness.allows(problem.kind) {
+                self.note(&problem.text);
+            } else {
+                print_error(&Failure::Refused(problem.text.clone()));
+                refused += 1;
+            }
+        }
+        if refused > 0 {
+            return Err(Failure::Refused(format!(
+                "nothing was restored because of {} above: {}",
+                count(refused, "problem", "problems"),
+                remedy(problems, self.strictness)
+            )));
+        }
+        Ok(())
     }
-    if refused > 0 {
-        return Err(Failure::Refused(format!(
-            "nothing was restored because of {} above: {}",
-            count(refused, "problem", "problems"),
-            plan.remedy(strictness)
-        )));
-    }
-    Ok(())
 }
 
 /// Says so when a broker would not know the directory by its name.

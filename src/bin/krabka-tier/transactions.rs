@@ -1,4 +1,4 @@
-//! The transactions of a log, as its own batches tell them.
+//! The transactions of a log, as its own batches tell them, and the checksums that make them trusted.
 //!
 //! A record batch has a checksum, and the marker that ends a transaction is a batch like others. The
 //! transaction indexes and the producer snapshots beside a log only repeat what it says, so nothing
@@ -8,7 +8,8 @@ use std::collections::HashMap;
 
 use krabka_remote_storage::RemoteStorageError;
 use krabka_remote_storage::index::{
-    Batch, BatchHeader, ControlRecordType, DEFAULT_MAX_DECOMPRESSED_BYTES, ProducerSnapshotEntry,
+    Batch, BatchHeader, BatchPrefix, ControlRecordType, DEFAULT_MAX_DECOMPRESSED_BYTES,
+    ProducerSnapshotEntry, corrupt_log,
 };
 
 /// What a batch of magic 2 does to the transactions of its producer.
@@ -50,6 +51,96 @@ impl Step {
         } else {
             Self::None
         }
+    }
+}
+
+/// The checksum of a batch of any format, in parts.
+pub(crate) struct Checksum {
+    offset: i64,
+    declared: u32,
+    computed: Computed,
+}
+
+enum Computed {
+    Crc32c(u32),
+    /// Of messages of magic 0 and 1.
+    Crc32(flate2::Crc),
+}
+
+impl Checksum {
+    /// Compares the checksum of a batch with its bytes.
+    ///
+    /// # Errors
+    ///
+    /// The log is corrupt, or the magic is unknown.
+    pub(crate) fn check_batch(batch: &Batch<'_>) -> Result<(), RemoteStorageError> {
+        if batch.magic() == 2 {
+            return batch.check_crc();
+        }
+        batch.last_offset()?;
+        match BatchPrefix::read(batch.bytes())? {
+            Some(prefix) => Self::of(batch.bytes(), &prefix)?.check(),
+            None => Ok(()),
+        }
+    }
+
+    /// Begins with the first bytes of a batch, which have its header.
+    ///
+    /// # Errors
+    ///
+    /// The header is not there.
+    pub(crate) fn of(start: &[u8], prefix: &BatchPrefix) -> Result<Self, RemoteStorageError> {
+        let (declared_at, from) = if prefix.magic == 2 {
+            (17, 21)
+        } else {
+            (12, 16)
+        };
+        let (Some((declared, _)), Some(bytes)) = (
+            start
+                .get(declared_at..)
+                .and_then(<[u8]>::split_first_chunk::<4>),
+            start.get(from..),
+        ) else {
+            return Err(corrupt_log("a batch is shorter than its header"));
+        };
+        let mut checksum = Self {
+            offset: prefix.offset,
+            declared: u32::from_be_bytes(*declared),
+            computed: if prefix.magic == 2 {
+                Computed::Crc32c(0)
+            } else {
+                Computed::Crc32(flate2::Crc::new())
+            },
+        };
+        checksum.update(bytes);
+        Ok(checksum)
+    }
+
+    /// Goes on with the bytes that follow.
+    pub(crate) fn update(&mut self, bytes: &[u8]) {
+        match &mut self.computed {
+            Computed::Crc32c(crc) => *crc = crc32c::crc32c_append(*crc, bytes),
+            Computed::Crc32(crc) => crc.update(bytes),
+        }
+    }
+
+    /// Compares.
+    ///
+    /// # Errors
+    ///
+    /// The log is corrupt.
+    pub(crate) fn check(&self) -> Result<(), RemoteStorageError> {
+        let computed = match &self.computed {
+            Computed::Crc32c(crc) => *crc,
+            Computed::Crc32(crc) => crc.sum(),
+        };
+        if computed == self.declared {
+            return Ok(());
+        }
+        Err(corrupt_log(format_args!(
+            "batch at offset {} has checksum {computed:08x} instead of {:08x}",
+            self.offset, self.declared
+        )))
     }
 }
 

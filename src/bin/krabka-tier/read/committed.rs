@@ -14,7 +14,7 @@ use krabka_remote_storage::index::{Batch, ProducerSnapshotEntry, corrupt_log};
 use krabka_remote_storage::reader::FetchedBatches;
 
 use crate::failure::Failure;
-use crate::transactions::{Producers, Step};
+use crate::transactions::{Checksum, Producers, Step};
 
 /// How many bytes of batches are held back at most while their transactions are not decided. What is
 /// behind them is read a second time.
@@ -64,13 +64,13 @@ impl Ahead {
     /// before it in which a transaction may have ended.
     pub(super) fn follow(&mut self, batch: &Batch<'_>) -> Result<(), Failure> {
         let last_offset = batch.last_offset()?;
+        // Of a message set, too: a damaged magic would hide a transaction.
+        Checksum::check_batch(batch)?;
         if batch.magic() != 2 {
-            // Message sets are older than transactions. A damaged magic would hide one.
-            check_message_set(batch)?;
+            // Message sets are older than transactions.
             self.next = last_offset.saturating_add(1);
             return Ok(());
         }
-        batch.check_crc()?;
         let header = batch.header()?;
         let step = Step::of(batch)?;
         let first_offset = header.base_offset();
@@ -154,21 +154,6 @@ fn undecidable(first: i64, missing: i64, last_missing: i64) -> Failure {
          behind them",
         last_missing.saturating_add(1)
     ))
-}
-
-/// Compares the checksum of a message of magic 0 or 1.
-fn check_message_set(batch: &Batch<'_>) -> Result<(), RemoteStorageError> {
-    const CRC_START: usize = 16;
-    let declared = batch.bytes().get(CRC_START - 4..CRC_START);
-    let mut crc = flate2::Crc::new();
-    crc.update(batch.bytes().get(CRC_START..).unwrap_or_default());
-    if declared == Some(&crc.sum().to_be_bytes()) {
-        return Ok(());
-    }
-    Err(corrupt_log(format_args!(
-        "the message set up to offset {} has another checksum than its bytes",
-        batch.last_offset()?
-    )))
 }
 
 /// Batches that wait for their transactions, in the order of the log.

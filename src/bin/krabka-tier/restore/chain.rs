@@ -4,7 +4,9 @@ use std::ops::RangeInclusive;
 
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use krabka_remote_storage::RemoteStorageError;
-use krabka_remote_storage::model::{IndexType, RemoteLogSegmentMetadata, TopicIdPartition};
+use krabka_remote_storage::model::{
+    IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition,
+};
 
 use crate::ends::{is_damage, log_end};
 use crate::failure::Failure;
@@ -21,6 +23,16 @@ pub(super) struct Chain {
     pub(super) gaps: Vec<RangeInclusive<i64>>,
     /// Complete segments that are of no use, where no other copy begins at the same offset.
     pub(super) damage: Vec<Failure>,
+    /// Damaged segments of which there is another copy.
+    pub(super) replaced: Vec<Failure>,
+}
+
+/// A segment whose log turned out to be damaged.
+pub(super) struct Excluded {
+    pub(super) id: RemoteLogSegmentId,
+    pub(super) base_offset: i64,
+    pub(super) text: String,
+    pub(super) error: RemoteStorageError,
 }
 
 /// One segment of the log.
@@ -35,13 +47,30 @@ pub(super) struct Link {
     pub(super) mended: Option<RemoteStorageError>,
 }
 
+impl Excluded {
+    fn failure(&self) -> Failure {
+        Failure::during(self.text.clone(), self.error.clone())
+    }
+}
+
 impl Chain {
-    pub(super) async fn of(tier: &Tier, partition: &TopicIdPartition) -> Result<Self, Failure> {
+    /// The log as it is without these segments.
+    pub(super) async fn of(
+        tier: &Tier,
+        partition: &TopicIdPartition,
+        excluded: &[Excluded],
+    ) -> Result<Self, Failure> {
         let mut segments = tier.segments(partition).await?;
-        segments.retain(|segment| segment.listed.is_complete());
+        segments.retain(|segment| {
+            let mut excluded = excluded.iter();
+            segment.listed.is_complete() && !excluded.any(|one| one.id == segment.listed.id)
+        });
         let view = View::of(tier, partition, &segments).await?;
         let found = follow(&view)?;
         if found.is_empty() {
+            if let Some(one) = excluded.first() {
+                return Err(one.failure());
+            }
             return Err(Failure::Refused(format!(
                 "{}-{} has no complete segment in {} that can be read",
                 partition.topic,
@@ -77,6 +106,14 @@ impl Chain {
                 ));
             }
         }
+        let mut replaced = Vec::new();
+        for one in excluded {
+            if starts.contains(&one.base_offset) {
+                replaced.push(one.failure());
+            } else {
+                damage.push(one.failure());
+            }
+        }
         let gaps = links
             .windows(2)
             .map(|pair| pair[0].last_offset + 1..=pair[1].base_offset() - 1)
@@ -87,6 +124,7 @@ impl Chain {
             links,
             gaps,
             damage,
+            replaced,
         })
     }
 

@@ -8,20 +8,20 @@ use std::sync::Arc;
 
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use indicatif::ProgressBar;
-use krabka_remote_storage::index::{LeaderEpochCheckpoint, corrupt_log};
-use krabka_remote_storage::layout::LEADER_EPOCH_CHECKPOINT_FILE;
-use krabka_remote_storage::model::TopicIdPartition;
+use krabka_remote_storage::index::corrupt_log;
+use krabka_remote_storage::layout::log_file_name;
+use krabka_remote_storage::model::IndexType;
 use krabka_remote_storage::ops::{ByteRange, Get, StoreTarget};
 use krabka_remote_storage::rebuild::ListedObject;
 use tokio::task::spawn_blocking;
 use uuid::Uuid;
 
-use super::chain::{Chain, Link};
-use super::failed;
-use super::files::{Plan, PlannedFile, Source, name};
+use super::chain::{Chain, Excluded, Link};
+use super::files::{Plan, PlannedFile, Problem, ProblemKind, Source, name};
+use super::verify::{Finding, Segment, Verifier};
+use super::{Reporter, failed};
 use crate::copy::bytes_bar;
 use crate::failure::Failure;
-use crate::log_dir::{ClosedLog, ClosedSegment, Gaps, PartitionDir};
 use crate::tier::{Tier, TierSegment};
 
 /// How much of an object is fetched at once.
@@ -47,6 +47,13 @@ pub(super) struct Target {
 pub(super) struct Written {
     pub(super) files: usize,
     pub(super) bytes: u64,
+}
+
+/// How an attempt ended.
+pub(super) enum Filled {
+    Whole(Written),
+    /// These segments are of no use.
+    Damaged(Vec<Excluded>),
 }
 
 impl Target {
@@ -88,14 +95,15 @@ impl Target {
         })
     }
 
-    /// Writes all files, checks them, makes them durable, and names the directory.
+    /// Writes all files, checks them, makes them durable, and names the directory. Where logs turn out
+    /// to be damaged there is no directory.
     pub(super) async fn fill(
-        self,
+        &self,
         tier: &Tier,
-        partition: &TopicIdPartition,
         chain: &Chain,
         plan: &Plan,
-    ) -> Result<Written, Failure> {
+        reporter: &mut Reporter,
+    ) -> Result<Filled, Failure> {
         fs::create_dir_all(&self.parent).map_err(|error| failed("create", &self.parent, error))?;
         let staged = Staged::create(&self.staging)?;
         let bar = bytes_bar(plan.files.iter().map(PlannedFile::size).sum());
@@ -105,12 +113,26 @@ impl Target {
             .try_fold(0, |bytes, of_file| async move { Ok(bytes + of_file) })
             .await;
         bar.finish_and_clear();
-        let bytes = written?;
-        let dir = PartitionDir {
-            path: self.staging.clone(),
-            topic_id_partition: partition.clone(),
+        let mut written = Written {
+            files: plan.files.len(),
+            bytes: written?,
         };
-        check(dir, chain).await?;
+        let checked = check(&self.staging, chain).await?;
+        if !checked.damaged.is_empty() {
+            return Ok(Filled::Damaged(checked.damaged));
+        }
+        let problems: Vec<_> = checked
+            .misfits
+            .iter()
+            .map(|misfit| Problem {
+                kind: ProblemKind::Missing,
+                text: misfit.text.clone(),
+            })
+            .collect();
+        reporter.problems(&problems)?;
+        for misfit in &checked.misfits {
+            remove(&self.staging, &misfit.files, &mut written)?;
+        }
         let sync = |path: &Path| {
             let synced = File::open(path).and_then(|dir| dir.sync_all());
             synced.map_err(|error| failed("sync", path, error))
@@ -118,10 +140,7 @@ impl Target {
         sync(&self.staging)?;
         staged.publish(&self.dir)?;
         sync(&self.parent)?;
-        Ok(Written {
-            files: plan.files.len(),
-            bytes,
-        })
+        Ok(Filled::Whole(written))
     }
 }
 
@@ -245,40 +264,101 @@ async fn blocking(work: impl FnOnce() -> io::Result<()> + Send + 'static) -> io:
     spawn_blocking(work).await.map_err(io::Error::other)?
 }
 
-/// Opens every segment that is there with all its files, as a copy would: the headers of all batches,
-/// the indexes, the producer snapshot.
-async fn check(dir: PartitionDir, chain: &Chain) -> Result<(), Failure> {
-    let checkpoint = dir.path.join(LEADER_EPOCH_CHECKPOINT_FILE);
-    let text = fs::read(&checkpoint).map_err(|error| failed("read", &checkpoint, error))?;
-    let checkpoint = Arc::new(LeaderEpochCheckpoint::parse(&text)?);
-    for link in chain.links.iter().filter(|link| link.is_complete()) {
-        let (dir, checkpoint) = (dir.clone(), Arc::clone(&checkpoint));
-        let log = ClosedLog {
-            base_offset: link.base_offset(),
-            next_base_offset: link.next_offset(),
-            size_bytes: link.segment.log_size().unwrap_or_default(),
-        };
-        let opened = spawn_blocking(move || {
-            // What is not there has been allowed.
-            ClosedSegment::open(&dir, log, &checkpoint, Gaps::Allowed).map(|_| ())
-        });
-        let opened = opened
-            .await
-            .map_err(|error| Failure::Refused(error.to_string()))?;
-        opened.map_err(|error| {
-            Failure::during(format!("{} is damaged", name(&link.segment)), error)
-        })?;
-    }
-    Ok(())
+/// What is wrong with what was written.
+struct Checked {
+    damaged: Vec<Excluded>,
+    misfits: Vec<Misfit>,
 }
 
-impl Link {
-    /// Whether all files of the segment are restored.
-    fn is_complete(&self) -> bool {
-        use krabka_remote_storage::model::IndexType::{Offset, ProducerSnapshot, Timestamp};
-        let has = |index: krabka_remote_storage::model::IndexType| {
-            self.segment.listed.object(index.suffix()).is_some()
+/// A file beside a log that does not fit it.
+struct Misfit {
+    text: String,
+    /// The files that a broker makes anew when they are not there.
+    files: Vec<String>,
+}
+
+/// Checks every segment as it lies in the directory.
+async fn check(dir: &Path, chain: &Chain) -> Result<Checked, Failure> {
+    let mut verifier = Verifier::new(dir);
+    let (mut damaged, mut misfits) = (Vec::new(), Vec::new());
+    for link in &chain.links {
+        let segment = Segment {
+            base_offset: link.base_offset(),
+            last_offset: link.last_offset,
+            is_cut: link.is_cut,
         };
-        !self.is_cut && has(Offset) && has(Timestamp) && has(ProducerSnapshot)
+        let checked = spawn_blocking(move || {
+            let findings = verifier.check(segment);
+            (verifier, findings)
+        });
+        let findings;
+        (verifier, findings) = checked
+            .await
+            .map_err(|error| Failure::Refused(error.to_string()))?;
+        for finding in findings? {
+            match finding {
+                Finding::Log { position, error } => {
+                    let log = link.segment.listed.log();
+                    damaged.push(Excluded {
+                        id: link.segment.listed.id.clone(),
+                        base_offset: link.base_offset(),
+                        text: format!(
+                            "{} is damaged at position {position} of {}",
+                            name(&link.segment),
+                            log.map(|log| log.key.to_string()).unwrap_or_default()
+                        ),
+                        error,
+                    });
+                }
+                Finding::Beside { suffix, problem } => {
+                    misfits.push(Misfit::new(link, suffix, &problem)?);
+                }
+            }
+        }
     }
+    Ok(Checked { damaged, misfits })
+}
+
+impl Misfit {
+    fn new(link: &Link, suffix: &'static str, problem: &str) -> Result<Self, Failure> {
+        let segment = &link.segment;
+        let what = match segment.listed.object(suffix) {
+            Some(object) => object.key.to_string(),
+            None => format!("its `{suffix}`"),
+        };
+        let files = if suffix == IndexType::ProducerSnapshot.suffix() {
+            vec![log_file_name(link.next_offset(), suffix)?]
+        } else {
+            // A broker makes all of them anew where there is no offset index.
+            let indexes = [
+                IndexType::Offset,
+                IndexType::Timestamp,
+                IndexType::Transaction,
+            ];
+            indexes
+                .iter()
+                .map(|index| log_file_name(link.base_offset(), index.suffix()))
+                .collect::<Result<_, _>>()?
+        };
+        Ok(Self {
+            text: format!("{} is damaged: {what} {problem}", name(segment)),
+            files,
+        })
+    }
+}
+
+/// Removes files, as far as they are there, and counts them off.
+fn remove(dir: &Path, files: &[String], written: &mut Written) -> Result<(), Failure> {
+    for file in files {
+        let path = dir.join(file);
+        let size = match fs::metadata(&path) {
+            Ok(metadata) => metadata.len(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(failed("find", &path, error)),
+        };
+        fs::remove_file(&path).map_err(|error| failed("remove", &path, error))?;
+        written.files -= 1;
+        written.bytes -= size;
+    }
+    Ok(())
 }

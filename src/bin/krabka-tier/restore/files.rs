@@ -72,6 +72,20 @@ impl Strictness {
     }
 }
 
+/// Which options would allow what is refused.
+pub(super) fn remedy(problems: &[Problem], strictness: Strictness) -> String {
+    let refused =
+        |kind| !strictness.allows(kind) && problems.iter().any(|problem| problem.kind == kind);
+    let mut options = Vec::new();
+    if refused(ProblemKind::Gap) {
+        options.push("--allow-gaps restores what there is");
+    }
+    if refused(ProblemKind::Missing) {
+        options.push("--allow-missing leaves to the broker what it can make anew");
+    }
+    options.join(", ")
+}
+
 impl Plan {
     pub(super) async fn of(
         tier: &Tier,
@@ -85,6 +99,10 @@ impl Plan {
         };
         for failure in &chain.damage {
             plan.problem(ProblemKind::Gap, causes(failure));
+        }
+        for failure in &chain.replaced {
+            plan.notes
+                .push(format!("{}; another copy is restored", causes(failure)));
         }
         for gap in &chain.gaps {
             let (first, last) = (gap.start(), gap.end());
@@ -110,21 +128,6 @@ impl Plan {
             )),
         });
         Ok(plan)
-    }
-
-    /// Which options would allow what is refused.
-    pub(super) fn remedy(&self, strictness: Strictness) -> String {
-        let refused = |kind| {
-            !strictness.allows(kind) && self.problems.iter().any(|problem| problem.kind == kind)
-        };
-        let mut options = Vec::new();
-        if refused(ProblemKind::Gap) {
-            options.push("--allow-gaps restores what there is");
-        }
-        if refused(ProblemKind::Missing) {
-            options.push("--allow-missing leaves to the broker what it can make anew");
-        }
-        options.join(", ")
     }
 
     fn problem(&mut self, kind: ProblemKind, text: String) {

@@ -1,0 +1,295 @@
+//! Checks restored segments as they lie in the directory: what a broker would start from.
+//!
+//! Each log is walked once, a megabyte at a time: checksums of all batches, the order of their
+//! offsets, and along with them the indexes, the transaction index against the abort markers, and the
+//! producer snapshot against the producers seen. A transaction may go through several segments, so
+//! they are checked in the order of the log.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+
+use krabka_remote_storage::index::{
+    Batch, BatchHeader, BatchPrefix, Batches, ProducerSnapshot, corrupt_log,
+};
+use krabka_remote_storage::layout::log_file_name;
+use krabka_remote_storage::model::{IndexType, LOG_FILE_SUFFIX};
+use krabka_remote_storage::{ErrorKind, RemoteStorageError};
+use zerocopy::FromBytes as _;
+
+use super::indexes::{Abort, OffsetEntries, Seen, TimeEntries, TxnEntries};
+use crate::transactions::{Checksum, Producers, Step};
+
+/// How much of a log is in memory at once. Of a larger batch only the checksum is computed.
+const WINDOW_BYTES: usize = 1 << 20;
+
+/// A segment in the directory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Segment {
+    pub(super) base_offset: i64,
+    pub(super) last_offset: i64,
+    /// Whether its log was cut: nothing is beside it then.
+    pub(super) is_cut: bool,
+}
+
+/// What is wrong with one.
+#[derive(Debug)]
+pub(super) enum Finding {
+    /// Its log is damaged at this position.
+    Log {
+        position: u64,
+        error: RemoteStorageError,
+    },
+    /// The file with this suffix does not fit its log.
+    Beside {
+        suffix: &'static str,
+        problem: String,
+    },
+}
+
+/// Checks the segments of a directory one after the other.
+pub(super) struct Verifier {
+    dir: PathBuf,
+    producers: Producers,
+    /// From here on everything was walked up to the next segment.
+    from: i64,
+    next: i64,
+    /// Where in a log the walk is.
+    position: u64,
+}
+
+/// A batch that has been walked.
+struct Walked {
+    seen: Seen,
+    abort: Option<Abort>,
+}
+
+impl Verifier {
+    pub(super) fn new(dir: &Path) -> Self {
+        Self {
+            dir: dir.to_owned(),
+            producers: Producers::default(),
+            from: 0,
+            next: -1,
+            position: 0,
+        }
+    }
+
+    /// Checks the next segment of the log.
+    ///
+    /// # Errors
+    ///
+    /// A file could not be read.
+    pub(super) fn check(&mut self, segment: Segment) -> Result<Vec<Finding>, RemoteStorageError> {
+        if segment.base_offset != self.next {
+            self.producers = Producers::default();
+            self.from = segment.base_offset;
+        }
+        self.next = segment.last_offset + 1;
+        let base_offset = segment.base_offset;
+        let beside = |index: IndexType| self.read(base_offset, index.suffix());
+        let (offsets, times) = (beside(IndexType::Offset)?, beside(IndexType::Timestamp)?);
+        let aborts = beside(IndexType::Transaction)?;
+        let snapshot = self.read(self.next, IndexType::ProducerSnapshot.suffix())?;
+
+        let mut offset_entries = offsets
+            .as_deref()
+            .map(|bytes| OffsetEntries::new(base_offset, bytes))
+            .transpose()?;
+        let mut time_entries = times
+            .as_deref()
+            .map(|bytes| TimeEntries::new(base_offset, bytes))
+            .transpose()?;
+        let mut txn_entries = TxnEntries::new(base_offset, aborts.as_deref(), self.from);
+        let walked = self.walk(segment, |batch| {
+            let seen = &batch.seen;
+            if let Some(entries) = &mut offset_entries {
+                entries.follow(seen);
+            }
+            if let Some(entries) = &mut time_entries {
+                entries.follow(seen);
+            }
+            if let Some(abort) = &batch.abort {
+                txn_entries.follow(abort);
+            }
+        });
+        match walked {
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::Corrupt => {
+                self.next = -1;
+                let position = self.position;
+                return Ok(vec![Finding::Log { position, error }]);
+            }
+            Err(error) => return Err(error),
+        }
+        if segment.is_cut {
+            return Ok(Vec::new());
+        }
+        let timed = time_entries.as_ref().map(TimeEntries::count);
+        let mut findings = Vec::new();
+        let mut find = |index: IndexType, problem: Option<String>| {
+            findings.extend(problem.map(|problem| Finding::Beside {
+                suffix: index.suffix(),
+                problem,
+            }));
+        };
+        let problem = offset_entries.and_then(|entries| entries.finish(segment.last_offset, timed));
+        find(IndexType::Offset, problem);
+        let problem = time_entries.and_then(TimeEntries::finish);
+        find(IndexType::Timestamp, problem);
+        find(IndexType::Transaction, txn_entries.finish());
+        let problem = snapshot.and_then(|bytes| self.problem_of_snapshot(&bytes));
+        find(IndexType::ProducerSnapshot, problem);
+        Ok(findings)
+    }
+
+    fn problem_of_snapshot(&self, bytes: &[u8]) -> Option<String> {
+        match ProducerSnapshot::parse(bytes) {
+            Ok(snapshot) => self
+                .producers
+                .contradict(snapshot.entries(), self.from)
+                .then(|| "has other producers than the log: it is another segment's".to_owned()),
+            Err(error) => Some(format!("cannot be used: {error}")),
+        }
+    }
+
+    /// A file of the directory, if it is there.
+    fn read(&self, offset: i64, suffix: &str) -> Result<Option<Vec<u8>>, RemoteStorageError> {
+        let path = self.dir.join(log_file_name(offset, suffix)?);
+        match fs::read(&path) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(RemoteStorageError::io("read", &path, error)),
+        }
+    }
+
+    /// Shows each batch of a log to `visit`.
+    fn walk(
+        &mut self,
+        segment: Segment,
+        mut visit: impl FnMut(&Walked),
+    ) -> Result<(), RemoteStorageError> {
+        let path = self
+            .dir
+            .join(log_file_name(segment.base_offset, LOG_FILE_SUFFIX)?);
+        let failed = |error| RemoteStorageError::io("read", &path, error);
+        let file = File::open(&path).map_err(failed)?;
+        let length = file.metadata().map_err(failed)?.len();
+        let mut window = vec![0; WINDOW_BYTES];
+        let mut next = segment.base_offset;
+        self.position = 0;
+        while self.position < length {
+            let start = self.position;
+            let here = usize::try_from(length - start).unwrap_or(usize::MAX);
+            let window = &mut window[..here.min(WINDOW_BYTES)];
+            file.read_exact_at(window, start).map_err(failed)?;
+            let mut batches = Batches::new(window);
+            for batch in batches.by_ref() {
+                let batch = batch?;
+                self.position = start + batch.position() as u64;
+                let walked = in_order(self.whole(&batch)?, next, segment.last_offset)?;
+                next = walked.seen.last_offset + 1;
+                visit(&walked);
+            }
+            self.position = start + batches.position() as u64;
+            if self.position > start {
+                continue;
+            }
+            let prefix = BatchPrefix::read(window)?.filter(|prefix| prefix.size <= here);
+            let Some(prefix) = prefix else {
+                return Err(corrupt_log(format_args!(
+                    "a batch begins, of which only {here} bytes are there"
+                )));
+            };
+            let walked = self.large(&prefix, window)?;
+            let mut checksum = Checksum::of(window, &prefix)?;
+            let mut read = window.len();
+            while read < prefix.size {
+                let part = &mut window[..WINDOW_BYTES.min(prefix.size - read)];
+                file.read_exact_at(part, start + read as u64)
+                    .map_err(failed)?;
+                checksum.update(part);
+                read += part.len();
+            }
+            checksum.check()?;
+            let walked = in_order(walked, next, segment.last_offset)?;
+            next = walked.seen.last_offset + 1;
+            visit(&walked);
+            self.position += prefix.size as u64;
+        }
+        Ok(())
+    }
+
+    /// A batch that is in memory.
+    fn whole(&mut self, batch: &Batch<'_>) -> Result<Walked, RemoteStorageError> {
+        Checksum::check_batch(batch)?;
+        let last_offset = batch.last_offset()?;
+        if batch.magic() != 2 {
+            return Ok(Walked::old(last_offset, self.position));
+        }
+        self.follow(batch.header()?, Step::of(batch)?)
+    }
+
+    /// One of which only the start is, with the header.
+    fn large(&mut self, prefix: &BatchPrefix, start: &[u8]) -> Result<Walked, RemoteStorageError> {
+        let header = BatchHeader::ref_from_prefix(start).map(|(header, _)| header);
+        match (prefix.magic, header, prefix.last_offset) {
+            (2, Ok(header), _) if header.is_control() => Err(corrupt_log(format_args!(
+                "a control batch has {} bytes",
+                prefix.size
+            ))),
+            (2, Ok(header), _) => self.follow(header, Step::of_data(header)),
+            (0 | 1, _, Some(last_offset)) => Ok(Walked::old(last_offset, self.position)),
+            _ => Err(corrupt_log(format_args!(
+                "magic {} is unknown",
+                prefix.magic
+            ))),
+        }
+    }
+
+    fn follow(&mut self, header: &BatchHeader, step: Step) -> Result<Walked, RemoteStorageError> {
+        let first_offset = self.producers.follow(header, step)?;
+        let abort = (step == Step::Aborted).then(|| Abort {
+            producer_id: header.producer_id(),
+            offset: header.base_offset(),
+            first_offset,
+        });
+        Ok(Walked {
+            seen: Seen {
+                position: self.position,
+                first_offset: header.base_offset(),
+                last_offset: header.last_offset()?,
+                max_timestamp: header.max_timestamp(),
+            },
+            abort,
+        })
+    }
+}
+
+impl Walked {
+    /// A message set tells its last offset only.
+    fn old(last_offset: i64, position: u64) -> Self {
+        Self {
+            seen: Seen {
+                position,
+                first_offset: last_offset,
+                last_offset,
+                max_timestamp: -1,
+            },
+            abort: None,
+        }
+    }
+}
+
+/// Offsets rise within a log, and are its segment's. No checksum covers them.
+fn in_order(walked: Walked, next: i64, last: i64) -> Result<Walked, RemoteStorageError> {
+    let seen = &walked.seen;
+    if seen.first_offset >= next && seen.last_offset <= last {
+        return Ok(walked);
+    }
+    Err(corrupt_log(format_args!(
+        "a batch has the offsets {} to {}, where {next} to {last} are left",
+        seen.first_offset, seen.last_offset
+    )))
+}
