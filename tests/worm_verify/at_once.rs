@@ -35,7 +35,7 @@ impl Stuck {
         let child = command.stdout(input).stderr(Stdio::piped());
         let child = child.spawn().unwrap();
         let mut stuck = Self { child, output };
-        while !has_manifest(sealer) {
+        while !has_sealed_one(sealer) {
             assert_eq!(stuck.child.try_wait().unwrap(), None);
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -56,9 +56,16 @@ impl Stuck {
     }
 }
 
-fn has_manifest(sealer: &Sealer) -> bool {
-    let mut files = sealer.scratch.tier_files().into_iter();
-    files.any(|(path, _)| path.extension().is_some_and(|e| e == "manifest"))
+/// Whether a manifest stands there, and no file is on its way. Such a file can go while one looks.
+fn has_sealed_one(sealer: &Sealer) -> bool {
+    let directories = fs::read_dir(sealer.scratch.tier()).into_iter().flatten();
+    let files = directories.flat_map(|directory| fs::read_dir(directory.unwrap().path()));
+    let names: Vec<_> = files
+        .flatten()
+        .map(|file| file.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.iter().any(|name| name.ends_with(".manifest"))
+        && !names.iter().any(|name| name.ends_with(".tmp"))
 }
 
 /// The directory of the archive's only partition.
