@@ -162,6 +162,21 @@ fn offsets_outside_the_tier_are_errors_and_the_next_one_is_not() {
 }
 
 #[test]
+fn a_log_that_begins_behind_its_segment_is_no_whole_one() {
+    let scratch = Scratch::with_tier_of(&["orders-2"]);
+    let later = fs::read(scratch.tier_file(75, ".log")).unwrap();
+    fs::write(scratch.tier_file(60, ".log"), later).unwrap();
+    let run = read(&scratch.url(), "orders", 2, 50, &[]);
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    assert_eq!(
+        run.stderr,
+        "note: offsets 60 to 74 are in no segment of the tier\n"
+    );
+    let expected = consumed("orders", 2, 50, 59) + &consumed("orders", 2, 75, 284);
+    assert!(run.text() == expected);
+}
+
+#[test]
 fn records_that_were_deleted_are_told_and_not_read() {
     // The log's start was moved up to 453 before this program copied it; its first segment begins
     // at 432.

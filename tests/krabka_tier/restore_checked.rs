@@ -4,6 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use krabka_remote_storage::index::Batches;
+
 use crate::batches::{BatchSpec, SegmentFiles};
 use crate::committed::made_partition;
 use crate::program::{Scratch, test_data};
@@ -238,4 +240,69 @@ fn a_batch_larger_than_what_is_read_at_once_is_checked_too() {
         "batch at offset 1 has",
     ];
     restore(&url, "orders", 0, &scratch.path("x/orders-0"), &[]).fails(1, &says);
+}
+
+#[test]
+fn another_log_under_a_segments_name_is_found_out() {
+    let scratch = Scratch::with_tier_of(&["orders-0", "orders-1", "orders-2"]);
+    let log = |partition: i32, first_offset: i64| {
+        let dir = format!("orders-{partition}-");
+        let files = scratch.tier_files().into_iter().map(|(path, _)| path);
+        let mut files = files.filter(|path| {
+            let name = path.file_name().unwrap().to_str().unwrap();
+            path.to_str().unwrap().starts_with(&dir)
+                && name.starts_with(&format!("{first_offset:020}-"))
+                && name.ends_with(".log")
+        });
+        scratch.tier().join(files.next().unwrap())
+    };
+    // Of a later segment; of an earlier one; of another partition, longer than its own, and shorter.
+    for (of, from, says) in [
+        ((2, 60), (2, 75), "has not the offsets 60 to 74"),
+        ((0, 0), (0, 270), "the offsets 0 to 269 are not there"),
+        ((0, 564), (1, 0), "ends at offset 245, before its segment"),
+        ((1, 0), (0, 0), "at offset 0 is damaged"),
+        ((0, 0), (1, 0), "offsets 246 to 269 are in no segment"),
+    ] {
+        let path = log(of.0, of.1);
+        let own = fs::read(&path).unwrap();
+        fs::copy(log(from.0, from.1), &path).unwrap();
+        let to = scratch.path("out/x-0");
+        restore(&scratch.url(), "orders", of.0, &to, &[]).fails(1, &[says]);
+        assert!(!to.exists());
+        fs::write(&path, own).unwrap();
+    }
+}
+
+#[test]
+fn an_index_that_does_not_fit_a_log_that_is_cut_is_told() {
+    let scratch = Scratch::with_tier_of(&["orders-1"]);
+    // Another partition's log, of batches that end where the next segment begins: the index is all
+    // that tells.
+    let log = scratch.tier_file(0, ".log");
+    let own = fs::read(&log).unwrap();
+    let other = fs::read(test_data("partitions/orders-0/00000000000000000000.log")).unwrap();
+    let mut made = Vec::new();
+    let mut next = 0;
+    for batch in Batches::new(&other) {
+        let batch = batch.unwrap();
+        let last = batch.last_offset().unwrap();
+        if last >= 246 {
+            break;
+        }
+        made.extend_from_slice(batch.bytes());
+        next = last + 1;
+    }
+    let fill = i32::try_from(246 - next).unwrap();
+    made.extend(BatchSpec::new(next, fill, 500).make());
+    made.extend(BatchSpec::new(246, 10, 500).make());
+    assert_ne!(made, own);
+    fs::write(&log, made).unwrap();
+    let to = scratch.path("out/orders-1");
+    let says = [
+        "is cut before offset 246",
+        "at offset 0 is damaged: ",
+        ".index ",
+    ];
+    restore(&scratch.url(), "orders", 1, &to, &[]).fails(1, &says);
 }

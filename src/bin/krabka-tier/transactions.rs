@@ -185,9 +185,9 @@ impl Producers {
         snapshot.iter().any(|entry| {
             let last_offset = entry.last_offset.get();
             match self.last_data.get(&entry.producer_id.get()) {
-                // A marker of a newer producer epoch makes it forget the data.
-                Some(last) => last_offset >= 0 && *last != last_offset,
-                None => last_offset >= from,
+                // A marker of a newer producer epoch makes a broker forget the data.
+                Some(&last) if last >= from => last_offset >= 0 && last != last_offset,
+                _ => last_offset >= from,
             }
         })
     }

@@ -9,8 +9,8 @@ use std::collections::HashSet;
 use std::ops::ControlFlow;
 
 use krabka_remote_storage::index::{
-    Batch, Batches, DEFAULT_MAX_DECOMPRESSED_BYTES, ProducerSnapshot, ProducerSnapshotEntry,
-    corrupt_log,
+    Batch, BatchPrefix, Batches, DEFAULT_MAX_DECOMPRESSED_BYTES, ProducerSnapshot,
+    ProducerSnapshotEntry, corrupt_log,
 };
 use krabka_remote_storage::model::{
     IndexType, RemoteLogSegmentMetadata, TopicIdPartition, kafka_uuid,
@@ -458,11 +458,14 @@ impl<'a> TierLog<'a> {
     ) -> Result<Walked, Failure> {
         let fetched = &read.batches;
         let segment = &fetched.segment;
+        let reach = self.view.lineage.reach(segment, read.epoch);
         if place.segment != Some(segment.remote_log_segment_id().id) {
-            self.pass_gap(place, segment.start_offset())?;
+            let first = BatchPrefix::read(&fetched.bytes)?
+                .filter(|first| first.magic == 2 && first.offset < reach)
+                .map_or(i64::MIN, |first| first.offset);
+            self.pass_gap(place, segment.start_offset().max(first))?;
             place.segment = Some(segment.remote_log_segment_id().id);
         }
-        let reach = self.view.lineage.reach(segment, read.epoch);
         let mut batches = Batches::new(&fetched.bytes);
         while let Some(batch) = batches.next() {
             let batch = batch?;
@@ -491,7 +494,7 @@ impl<'a> TierLog<'a> {
         Ok(Walked::On)
     }
 
-    /// Says what is passed over when the next records are those of a segment that starts here.
+    /// Says what is passed over when the next segment has records from here on.
     fn pass_gap(&self, place: &Place, start_offset: i64) -> Result<(), Failure> {
         if start_offset <= place.next {
             return Ok(());

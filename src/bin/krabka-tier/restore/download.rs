@@ -6,8 +6,10 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use indicatif::ProgressBar;
+use krabka_remote_storage::FetchIndex;
 use krabka_remote_storage::index::corrupt_log;
 use krabka_remote_storage::layout::log_file_name;
 use krabka_remote_storage::model::IndexType;
@@ -18,9 +20,10 @@ use uuid::Uuid;
 
 use super::chain::{Chain, Excluded, Link};
 use super::files::{Plan, PlannedFile, Problem, ProblemKind, Source, name};
-use super::verify::{Finding, Segment, Verifier};
+use super::verify::{Cut, Finding, Segment, Verifier};
 use super::{Reporter, failed};
 use crate::copy::bytes_bar;
+use crate::ends::is_damage;
 use crate::failure::Failure;
 use crate::tier::{Tier, TierSegment};
 
@@ -117,18 +120,15 @@ impl Target {
             files: plan.files.len(),
             bytes: written?,
         };
-        let checked = check(&self.staging, chain).await?;
+        let checked = check(tier, &self.staging, chain).await?;
         if !checked.damaged.is_empty() {
             return Ok(Filled::Damaged(checked.damaged));
         }
-        let problems: Vec<_> = checked
-            .misfits
-            .iter()
-            .map(|misfit| Problem {
-                kind: ProblemKind::Missing,
-                text: misfit.text.clone(),
-            })
-            .collect();
+        let mut problems = checked.gaps;
+        problems.extend(checked.misfits.iter().map(|misfit| Problem {
+            kind: ProblemKind::Missing,
+            text: misfit.text.clone(),
+        }));
         reporter.problems(&problems)?;
         for misfit in &checked.misfits {
             remove(&self.staging, &misfit.files, &mut written)?;
@@ -232,7 +232,7 @@ async fn fetch(
     segment: &TierSegment,
     object: &ListedObject,
     range: std::ops::Range<u64>,
-) -> Result<bytes::Bytes, krabka_remote_storage::RemoteStorageError> {
+) -> Result<Bytes, krabka_remote_storage::RemoteStorageError> {
     let wanted = range.end - range.start;
     let request = Get {
         target: StoreTarget::of_segment(object.key.clone(), segment.handle.clone()),
@@ -267,6 +267,7 @@ async fn blocking(work: impl FnOnce() -> io::Result<()> + Send + 'static) -> io:
 /// What is wrong with what was written.
 struct Checked {
     damaged: Vec<Excluded>,
+    gaps: Vec<Problem>,
     misfits: Vec<Misfit>,
 }
 
@@ -278,17 +279,22 @@ struct Misfit {
 }
 
 /// Checks every segment as it lies in the directory.
-async fn check(dir: &Path, chain: &Chain) -> Result<Checked, Failure> {
+async fn check(tier: &Tier, dir: &Path, chain: &Chain) -> Result<Checked, Failure> {
     let mut verifier = Verifier::new(dir);
-    let (mut damaged, mut misfits) = (Vec::new(), Vec::new());
+    let (mut damaged, mut gaps, mut misfits) = (Vec::new(), Vec::new(), Vec::new());
     for link in &chain.links {
         let segment = Segment {
             base_offset: link.base_offset(),
             last_offset: link.last_offset,
-            is_cut: link.is_cut,
+            cut: if link.is_cut {
+                let offset_index = offset_index(tier, link).await?;
+                Some(Cut { offset_index })
+            } else {
+                None
+            },
         };
         let checked = spawn_blocking(move || {
-            let findings = verifier.check(segment);
+            let findings = verifier.check(&segment);
             (verifier, findings)
         });
         let findings;
@@ -310,13 +316,36 @@ async fn check(dir: &Path, chain: &Chain) -> Result<Checked, Failure> {
                         error,
                     });
                 }
+                Finding::Gap(offsets) => gaps.push(Problem {
+                    kind: ProblemKind::Gap,
+                    text: format!(
+                        "{} has not the offsets {} to {}: the log that is there begins behind them",
+                        name(&link.segment),
+                        offsets.start(),
+                        offsets.end()
+                    ),
+                }),
                 Finding::Beside { suffix, problem } => {
                     misfits.push(Misfit::new(link, suffix, &problem)?);
                 }
             }
         }
     }
-    Ok(Checked { damaged, misfits })
+    Ok(Checked {
+        damaged,
+        gaps,
+        misfits,
+    })
+}
+
+/// The offset index of a segment, as far as it is of use.
+async fn offset_index(tier: &Tier, link: &Link) -> Result<Option<Bytes>, Failure> {
+    let fetch = FetchIndex::new(link.segment.handle.clone(), IndexType::Offset);
+    match tier.storage.fetch_index(fetch).await {
+        Ok(index) => Ok(Some(index)),
+        Err(error) if is_damage(&error) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
 }
 
 impl Misfit {

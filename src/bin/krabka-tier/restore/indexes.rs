@@ -120,6 +120,11 @@ impl<'a> OffsetEntries<'a> {
         }
     }
 
+    /// What is wrong with the entries of the batches that went by.
+    pub(super) fn misfit(self) -> Option<String> {
+        self.entries.problem
+    }
+
     /// What is wrong with the index of a log that ends with this offset. Each of its entries was
     /// written with one of the time index, if the time had gone on, and the last one there is that of
     /// the segment's end.

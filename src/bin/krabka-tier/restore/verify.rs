@@ -7,9 +7,11 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::ops::RangeInclusive;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
+use bytes::Bytes;
 use krabka_remote_storage::index::{
     Batch, BatchHeader, BatchPrefix, Batches, ProducerSnapshot, corrupt_log,
 };
@@ -25,12 +27,19 @@ use crate::transactions::{Checksum, Producers, Step};
 const WINDOW_BYTES: usize = 1 << 20;
 
 /// A segment in the directory.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Segment {
     pub(super) base_offset: i64,
     pub(super) last_offset: i64,
     /// Whether its log was cut: nothing is beside it then.
-    pub(super) is_cut: bool,
+    pub(super) cut: Option<Cut>,
+}
+
+/// What tells whether a log that was cut is the segment's.
+#[derive(Clone, Debug)]
+pub(super) struct Cut {
+    /// The offset index of all of it, where there is one.
+    pub(super) offset_index: Option<Bytes>,
 }
 
 /// What is wrong with one.
@@ -41,6 +50,8 @@ pub(super) enum Finding {
         position: u64,
         error: RemoteStorageError,
     },
+    /// Its log begins behind where the segment does.
+    Gap(RangeInclusive<i64>),
     /// The file with this suffix does not fit its log.
     Beside {
         suffix: &'static str,
@@ -81,7 +92,7 @@ impl Verifier {
     /// # Errors
     ///
     /// A file could not be read.
-    pub(super) fn check(&mut self, segment: Segment) -> Result<Vec<Finding>, RemoteStorageError> {
+    pub(super) fn check(&mut self, segment: &Segment) -> Result<Vec<Finding>, RemoteStorageError> {
         if segment.base_offset != self.next {
             self.producers = Producers::default();
             self.from = segment.base_offset;
@@ -89,7 +100,11 @@ impl Verifier {
         self.next = segment.last_offset + 1;
         let base_offset = segment.base_offset;
         let beside = |index: IndexType| self.read(base_offset, index.suffix());
-        let (offsets, times) = (beside(IndexType::Offset)?, beside(IndexType::Timestamp)?);
+        let offsets = match &segment.cut {
+            Some(cut) => cut.offset_index.clone(),
+            None => beside(IndexType::Offset)?,
+        };
+        let times = beside(IndexType::Timestamp)?;
         let aborts = beside(IndexType::Transaction)?;
         let snapshot = self.read(self.next, IndexType::ProducerSnapshot.suffix())?;
 
@@ -102,8 +117,10 @@ impl Verifier {
             .map(|bytes| TimeEntries::new(base_offset, bytes))
             .transpose()?;
         let mut txn_entries = TxnEntries::new(base_offset, aborts.as_deref(), self.from);
+        let mut first_offset = None;
         let walked = self.walk(segment, |batch| {
             let seen = &batch.seen;
+            first_offset.get_or_insert(seen.first_offset);
             if let Some(entries) = &mut offset_entries {
                 entries.follow(seen);
             }
@@ -123,42 +140,51 @@ impl Verifier {
             }
             Err(error) => return Err(error),
         }
-        if segment.is_cut {
-            return Ok(Vec::new());
-        }
-        let timed = time_entries.as_ref().map(TimeEntries::count);
         let mut findings = Vec::new();
+        if let Some(first) = first_offset.filter(|first| *first > base_offset) {
+            findings.push(Finding::Gap(base_offset..=first - 1));
+        }
         let mut find = |index: IndexType, problem: Option<String>| {
             findings.extend(problem.map(|problem| Finding::Beside {
                 suffix: index.suffix(),
                 problem,
             }));
         };
+        if segment.cut.is_some() {
+            // The rest of the index is about what was cut off.
+            find(
+                IndexType::Offset,
+                offset_entries.and_then(OffsetEntries::misfit),
+            );
+            return Ok(findings);
+        }
+        let timed = time_entries.as_ref().map(TimeEntries::count);
         let problem = offset_entries.and_then(|entries| entries.finish(segment.last_offset, timed));
         find(IndexType::Offset, problem);
         let problem = time_entries.and_then(TimeEntries::finish);
         find(IndexType::Timestamp, problem);
         find(IndexType::Transaction, txn_entries.finish());
-        let problem = snapshot.and_then(|bytes| self.problem_of_snapshot(&bytes));
+        let problem = snapshot.and_then(|bytes| self.problem_of_snapshot(&bytes, base_offset));
         find(IndexType::ProducerSnapshot, problem);
         Ok(findings)
     }
 
-    fn problem_of_snapshot(&self, bytes: &[u8]) -> Option<String> {
+    /// Only what this segment tells counts: what is wrong with an earlier one was found there.
+    fn problem_of_snapshot(&self, bytes: &[u8], base_offset: i64) -> Option<String> {
         match ProducerSnapshot::parse(bytes) {
             Ok(snapshot) => self
                 .producers
-                .contradict(snapshot.entries(), self.from)
+                .contradict(snapshot.entries(), base_offset)
                 .then(|| "has other producers than the log: it is another segment's".to_owned()),
             Err(error) => Some(format!("cannot be used: {error}")),
         }
     }
 
     /// A file of the directory, if it is there.
-    fn read(&self, offset: i64, suffix: &str) -> Result<Option<Vec<u8>>, RemoteStorageError> {
+    fn read(&self, offset: i64, suffix: &str) -> Result<Option<Bytes>, RemoteStorageError> {
         let path = self.dir.join(log_file_name(offset, suffix)?);
         match fs::read(&path) {
-            Ok(bytes) => Ok(Some(bytes)),
+            Ok(bytes) => Ok(Some(bytes.into())),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(RemoteStorageError::io("read", &path, error)),
         }
@@ -167,7 +193,7 @@ impl Verifier {
     /// Shows each batch of a log to `visit`.
     fn walk(
         &mut self,
-        segment: Segment,
+        segment: &Segment,
         mut visit: impl FnMut(&Walked),
     ) -> Result<(), RemoteStorageError> {
         let path = self
@@ -188,7 +214,7 @@ impl Verifier {
             for batch in batches.by_ref() {
                 let batch = batch?;
                 self.position = start + batch.position() as u64;
-                let walked = in_order(self.whole(&batch)?, next, segment.last_offset)?;
+                let walked = in_order(self.whole(&batch, next)?, next, segment.last_offset)?;
                 next = walked.seen.last_offset + 1;
                 visit(&walked);
             }
@@ -202,7 +228,7 @@ impl Verifier {
                     "a batch begins, of which only {here} bytes are there"
                 )));
             };
-            let walked = self.large(&prefix, window)?;
+            let walked = self.large(&prefix, window, next)?;
             let mut checksum = Checksum::of(window, &prefix)?;
             let mut read = window.len();
             while read < prefix.size {
@@ -218,21 +244,32 @@ impl Verifier {
             visit(&walked);
             self.position += prefix.size as u64;
         }
+        if segment.cut.is_some() && next <= segment.last_offset {
+            return Err(corrupt_log(format_args!(
+                "the offsets {next} to {} are not there, and it goes on behind them",
+                segment.last_offset
+            )));
+        }
         Ok(())
     }
 
     /// A batch that is in memory.
-    fn whole(&mut self, batch: &Batch<'_>) -> Result<Walked, RemoteStorageError> {
+    fn whole(&mut self, batch: &Batch<'_>, next: i64) -> Result<Walked, RemoteStorageError> {
         Checksum::check_batch(batch)?;
         let last_offset = batch.last_offset()?;
         if batch.magic() != 2 {
-            return Ok(Walked::old(last_offset, self.position));
+            return Ok(Walked::old(next, last_offset, self.position));
         }
         self.follow(batch.header()?, Step::of(batch)?)
     }
 
     /// One of which only the start is, with the header.
-    fn large(&mut self, prefix: &BatchPrefix, start: &[u8]) -> Result<Walked, RemoteStorageError> {
+    fn large(
+        &mut self,
+        prefix: &BatchPrefix,
+        start: &[u8],
+        next: i64,
+    ) -> Result<Walked, RemoteStorageError> {
         let header = BatchHeader::ref_from_prefix(start).map(|(header, _)| header);
         match (prefix.magic, header, prefix.last_offset) {
             (2, Ok(header), _) if header.is_control() => Err(corrupt_log(format_args!(
@@ -240,7 +277,7 @@ impl Verifier {
                 prefix.size
             ))),
             (2, Ok(header), _) => self.follow(header, Step::of_data(header)),
-            (0 | 1, _, Some(last_offset)) => Ok(Walked::old(last_offset, self.position)),
+            (0 | 1, _, Some(last_offset)) => Ok(Walked::old(next, last_offset, self.position)),
             _ => Err(corrupt_log(format_args!(
                 "magic {} is unknown",
                 prefix.magic
@@ -268,12 +305,12 @@ impl Verifier {
 }
 
 impl Walked {
-    /// A message set tells its last offset only.
-    fn old(last_offset: i64, position: u64) -> Self {
+    /// A message set tells its last offset only: it may go on where the one before ends.
+    fn old(next: i64, last_offset: i64, position: u64) -> Self {
         Self {
             seen: Seen {
                 position,
-                first_offset: last_offset,
+                first_offset: next.min(last_offset),
                 last_offset,
                 max_timestamp: -1,
             },
