@@ -67,6 +67,10 @@ impl RemoteLogReader {
     /// undecided here. From a tier alone (`None`) records end before the first undecided
     /// transaction.
     ///
+    /// As in Kafka, the transaction indexes and the producer snapshot are trusted with what was
+    /// aborted and what is open: where they are lost, or another segment's, aborted data passes for
+    /// committed. Only the markers in the log itself tell for certain.
+    ///
     /// Transaction indexes are fetched only for batches with data of transactions, and only of
     /// segments that may have one. A tier alone costs two more fetches whenever it has grown: the
     /// checkpoint and the producer snapshot of its newest segment.

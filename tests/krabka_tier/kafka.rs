@@ -7,9 +7,11 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::program::{Run, run};
+use crate::consumer::{committed, first_open};
+use crate::program::{Run, Scratch, run, special_offset};
 
 const TOPIC: &str = "restored";
 
@@ -45,7 +47,7 @@ impl Kafka {
             .output()
             .unwrap();
         assert!(output.status.success(), "{arguments:?}: {output:?}");
-        String::from_utf8(output.stdout).unwrap()
+        String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
     /// Runs one of Kafka's own tools.
@@ -147,4 +149,55 @@ fn a_broker_starts_on_a_restored_directory_and_a_consumer_reads_what_was_tiered(
     let committed = run(&[&read[..], &["--read-committed"]].concat());
     assert_eq!(committed.code, Some(0), "{committed:?}");
     assert!(kafka.consume("read_committed") == as_consumed(&committed));
+}
+
+#[test]
+fn a_broker_makes_the_indexes_anew_that_a_restore_left_out() {
+    let Some(kafka) = Kafka::start() else {
+        return;
+    };
+    let address = kafka.address();
+    let create = ["--bootstrap-server", &address, "--create", "--topic", TOPIC];
+    // The records are old.
+    let keep = ["--config", "retention.ms=-1"];
+    kafka.tool("TopicCommand", &[&create[..], &keep].concat());
+    kafka.script(&["halt", "1"]);
+    let dir = kafka.log_dir().join(format!("{TOPIC}-0"));
+    let of_cluster = fs::read(dir.join("partition.metadata")).unwrap();
+
+    // A tier that has lost its transaction indexes. The broker has stopped cleanly, and so has no other
+    // reason to look into the logs.
+    assert!(kafka.log_dir().join(".kafka_cleanshutdown").exists());
+    let scratch = Scratch::with_tier_of(&["payments-0"]);
+    for (path, _) in scratch.tier_files() {
+        if path.to_str().unwrap().ends_with(".txnindex") {
+            fs::remove_file(scratch.tier().join(path)).unwrap();
+        }
+    }
+    fs::remove_dir_all(&dir).unwrap();
+    let partition = ["--topic", "payments", "--partition", "0"];
+    let url = scratch.url();
+    let more = ["--to", dir.to_str().unwrap(), "--allow-missing"];
+    let restored = run(&[&["restore", &url], &partition[..], &more].concat());
+    assert_eq!(restored.code, Some(0), "{}", restored.stderr);
+    // This cluster has another topic in its place.
+    fs::write(dir.join("partition.metadata"), of_cluster).unwrap();
+    kafka.script(&["resume", "1"]);
+
+    let last = special_offset("payments", 0, "latest_tiered");
+    let open = first_open("payments", 0, last).unwrap();
+    let expected: Vec<i64> = committed("payments", 0, 0, open - 1)
+        .lines()
+        .map(|line| {
+            let record: Value = serde_json::from_str(line).unwrap();
+            record["offset"].as_i64().unwrap()
+        })
+        .collect();
+    let consumed: Vec<i64> = kafka
+        .consume("read_committed")
+        .lines()
+        .filter_map(|line| line.strip_prefix("Offset:")?.split('\t').next())
+        .map(|offset| offset.parse().unwrap())
+        .collect();
+    assert_eq!(consumed, expected);
 }
