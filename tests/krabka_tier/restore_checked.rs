@@ -21,10 +21,13 @@ fn change(file: &Path, change: impl FnOnce(&mut Vec<u8>)) {
 
 #[test]
 fn every_batch_that_is_restored_has_its_checksum_and_its_offsets() {
-    let rows: [(&str, Change); 4] = [
+    let rows: [(&str, Change); 5] = [
+        ("has leader epoch 3, and the checkpoint has 1", |log| {
+            log[15] ^= 2;
+        }),
         ("instead of", |log| *log.last_mut().unwrap() ^= 1),
         ("instead of", |log| log[9_000] ^= 1),
-        // No checksum covers the offset, nor the length.
+        // No checksum covers the offset, nor the length, nor the epoch.
         ("where 592 to 899 are left", |log| log[7] ^= 2),
         ("a batch begins, of which only", |log| log[9] ^= 1),
     ];
@@ -161,7 +164,11 @@ fn the_zeros_of_a_preallocated_index_are_restored_with_it() {
 
 #[test]
 fn a_transaction_index_that_does_not_fit_the_markers_of_its_log_is_refused() {
-    let rows: [(&str, Option<Change>); 5] = [
+    let rows: [(&str, Option<Change>); 6] = [
+        (
+            "for the last stable offset behind",
+            Some(|index| index[33] += 1),
+        ),
         ("its `.txnindex` is not there, and a transaction", None),
         (
             "lacks the transaction that began at offset",

@@ -280,7 +280,7 @@ struct Misfit {
 
 /// Checks every segment as it lies in the directory.
 async fn check(tier: &Tier, dir: &Path, chain: &Chain) -> Result<Checked, Failure> {
-    let mut verifier = Verifier::new(dir);
+    let mut verifier = Verifier::new(dir, chain.view.lineage.clone());
     let (mut damaged, mut gaps, mut misfits) = (Vec::new(), Vec::new(), Vec::new());
     for link in &chain.links {
         let segment = Segment {

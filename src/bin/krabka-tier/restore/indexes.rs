@@ -29,6 +29,8 @@ pub(super) struct Abort {
     pub(super) offset: i64,
     /// Where the transaction's data begins in what was walked; `None` when it has none there.
     pub(super) first_offset: Option<i64>,
+    /// The last stable offset behind it, if no transaction is open that was not walked.
+    pub(super) last_stable_offset: i64,
 }
 
 /// Entries that wait for their batches, and the first thing that is wrong with them.
@@ -263,6 +265,13 @@ impl<'a> TxnEntries<'a> {
                 if first != Some(told) && told >= self.from {
                     self.entries.blame(format!(
                         "has a transaction from offset {told} to {offset} that began elsewhere"
+                    ));
+                }
+                let (told, real) = (entry.last_stable_offset.get(), abort.last_stable_offset);
+                if told != real && told >= self.from {
+                    self.entries.blame(format!(
+                        "has {told} for the last stable offset behind the abort at {offset}, which \
+                         is {real}"
                     ));
                 }
             }

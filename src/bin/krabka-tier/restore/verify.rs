@@ -16,11 +16,12 @@ use krabka_remote_storage::index::{
     Batch, BatchHeader, BatchPrefix, Batches, ProducerSnapshot, corrupt_log,
 };
 use krabka_remote_storage::layout::log_file_name;
-use krabka_remote_storage::model::{IndexType, LOG_FILE_SUFFIX};
+use krabka_remote_storage::model::{IndexType, LOG_FILE_SUFFIX, LeaderEpoch};
 use krabka_remote_storage::{ErrorKind, RemoteStorageError};
 use zerocopy::FromBytes as _;
 
 use super::indexes::{Abort, OffsetEntries, Seen, TimeEntries, TxnEntries};
+use crate::lineage::Lineage;
 use crate::transactions::{Checksum, Producers, Step};
 
 /// How much of a log is in memory at once. Of a larger batch only the checksum is computed.
@@ -62,6 +63,7 @@ pub(super) enum Finding {
 /// Checks the segments of a directory one after the other.
 pub(super) struct Verifier {
     dir: PathBuf,
+    lineage: Lineage,
     producers: Producers,
     /// From here on everything was walked up to the next segment.
     from: i64,
@@ -77,9 +79,11 @@ struct Walked {
 }
 
 impl Verifier {
-    pub(super) fn new(dir: &Path) -> Self {
+    /// `lineage` has the leader epochs of the log.
+    pub(super) fn new(dir: &Path, lineage: Lineage) -> Self {
         Self {
             dir: dir.to_owned(),
+            lineage,
             producers: Producers::default(),
             from: 0,
             next: -1,
@@ -286,11 +290,16 @@ impl Verifier {
     }
 
     fn follow(&mut self, header: &BatchHeader, step: Step) -> Result<Walked, RemoteStorageError> {
+        self.check_epoch(header)?;
         let first_offset = self.producers.follow(header, step)?;
         let abort = (step == Step::Aborted).then(|| Abort {
             producer_id: header.producer_id(),
             offset: header.base_offset(),
             first_offset,
+            last_stable_offset: self
+                .producers
+                .first_open()
+                .unwrap_or(header.base_offset().saturating_add(1)),
         });
         Ok(Walked {
             seen: Seen {
@@ -301,6 +310,23 @@ impl Verifier {
             },
             abort,
         })
+    }
+}
+
+impl Verifier {
+    /// No checksum covers the leader epoch of a batch. A broker that finds another one than the
+    /// checkpoint has takes it for one of a later leader.
+    fn check_epoch(&self, header: &BatchHeader) -> Result<(), RemoteStorageError> {
+        let epoch = header.partition_leader_epoch();
+        match self.lineage.epoch_of(header.base_offset()) {
+            Some(told) if epoch >= 0 && told != LeaderEpoch(epoch) => {
+                Err(corrupt_log(format_args!(
+                    "the batch at offset {} has leader epoch {epoch}, and the checkpoint has {told}",
+                    header.base_offset()
+                )))
+            }
+            _ => Ok(()),
+        }
     }
 }
 
