@@ -305,6 +305,34 @@ pub(crate) fn made_partition(scratch: &Scratch, files: &SegmentFiles) -> PathBuf
 }
 
 #[test]
+fn what_is_left_out_counts_in_the_budget_and_what_is_read_ahead_does_not() {
+    let scratch = tier_of(1);
+    let read_some = |offset: &str, max_bytes: &str| {
+        let more = ["--offset", offset, "--read-committed", "--max-bytes"];
+        read(
+            &scratch.url(),
+            "payments",
+            1,
+            &[&more[..], &[max_bytes]].concat(),
+        )
+        .ok()
+    };
+    // One batch each: of a committed transaction, whose marker comes later, and of an aborted one.
+    assert!(read_some("4", "1").text() == committed("payments", 1, 4, 6));
+    assert_eq!(read_some("12", "1").text(), "");
+    let log = fs::read(scratch.tier_file(3, ".log")).unwrap();
+    let up_to = |last: i64| {
+        let batches = Batches::new(&log).map(|batch| batch.unwrap());
+        let batches = batches.take_while(|batch| batch.last_offset().unwrap() <= last);
+        batches.map(|batch| batch.size()).sum::<usize>()
+    };
+    for last in [11, 14, 15, 19] {
+        let text = read_some("3", &up_to(last).to_string()).text();
+        assert!(text == committed("payments", 1, 3, last), "up to {last}");
+    }
+}
+
+#[test]
 fn a_transaction_longer_than_what_is_held_is_decided_all_the_same() {
     for is_commit in [true, false] {
         let scratch = Scratch::new();

@@ -34,9 +34,9 @@ use crate::tier::{Selection, Tier, parse_id};
 /// after a change of leaders, the older one is cut where the newer one begins; a broker makes its
 /// indexes anew.
 ///
-/// Everything is written under another name beside DIR, checked, and made durable: the checksums and
-/// offsets of all batches, every entry of the indexes, the transaction index against the abort
-/// markers of the log, the producer snapshot. DIR appears last, whole, or not at all.
+/// Everything is written under another name beside DIR, checked, and made durable: checksum,
+/// offsets and leader epoch of all batches, every entry of the indexes, the transaction index against
+/// the abort markers of the log, the producer snapshot. DIR appears last, whole, or not at all.
 #[derive(Args, Debug)]
 pub(crate) struct RestoreArgs {
     /// The tier.
