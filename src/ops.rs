@@ -10,6 +10,7 @@
 
 mod activity;
 mod begin;
+mod sharded;
 
 use std::fmt;
 use std::future::Future;
@@ -24,7 +25,9 @@ use object_store::{ObjectMeta, PutPayload};
 use tower::Service;
 
 pub use activity::Activity;
-pub(crate) use begin::{begin_together, beginning, call_when_ready};
+pub(crate) use activity::AttemptActivity;
+pub(crate) use begin::{ReadyCall, begin_together, beginning, call_when_ready};
+pub(crate) use sharded::Sharded;
 
 use crate::error::RemoteStorageError;
 use crate::model::{
@@ -68,8 +71,15 @@ pub trait StorageOp: Clone + Send + Sync + 'static {
         None
     }
 
-    /// Bytes of object content that this request and its answer moved.
-    fn bytes_moved(&self, output: &Self::Output) -> u64;
+    /// Bytes of object content in the request itself.
+    fn bytes_carried(&self) -> u64 {
+        0
+    }
+
+    /// Bytes of object content in the answer, or moved by the operation that it ends.
+    fn bytes_answered(_output: &Self::Output) -> u64 {
+        0
+    }
 }
 
 /// A service that answers `Op`: the one bound that layers and backends write.
@@ -191,7 +201,7 @@ impl StorageOp for CopySegment {
         Some(&self.progress)
     }
 
-    fn bytes_moved(&self, receipt: &CopyReceipt) -> u64 {
+    fn bytes_answered(receipt: &CopyReceipt) -> u64 {
         receipt.size_bytes()
     }
 }
@@ -233,7 +243,7 @@ impl StorageOp for FetchSegment {
         Some(&self.metadata)
     }
 
-    fn bytes_moved(&self, bytes: &Bytes) -> u64 {
+    fn bytes_answered(bytes: &Bytes) -> u64 {
         bytes.len() as u64
     }
 }
@@ -265,7 +275,7 @@ impl StorageOp for FetchIndex {
         Some(&self.metadata)
     }
 
-    fn bytes_moved(&self, bytes: &Bytes) -> u64 {
+    fn bytes_answered(bytes: &Bytes) -> u64 {
         bytes.len() as u64
     }
 }
@@ -293,43 +303,53 @@ impl StorageOp for DeleteSegment {
     fn segment(&self) -> Option<&Arc<RemoteLogSegmentMetadata>> {
         Some(&self.metadata)
     }
-
-    fn bytes_moved(&self, (): &()) -> u64 {
-        0
-    }
 }
 
 // ---------------------------------------------------------------------------------------------
 // Store requests
 
-/// The object that a store request is about.
+/// The object that a store request is about. A clone is one reference.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreTarget {
-    /// The object's whole key, or the prefix of a listing.
-    pub key: Arc<Path>,
-    /// The segment that the object belongs to, where it is known: errors and spans name it.
-    pub segment: Option<Arc<RemoteLogSegmentMetadata>>,
+    object: Arc<StoreObject>,
     /// Which attempt this is, counted from 1.
     pub attempt: u32,
+}
+
+/// Shared by a request and its copies alone: counting those in the segment's own `Arc` would be
+/// work on memory that every request of the segment, on any thread, writes to.
+#[derive(Debug, PartialEq, Eq)]
+struct StoreObject {
+    key: Path,
+    segment: Option<Arc<RemoteLogSegmentMetadata>>,
 }
 
 impl StoreTarget {
     /// An object that belongs to no known segment.
     pub fn object(key: Path) -> Self {
-        Self {
-            key: Arc::new(key),
-            segment: None,
-            attempt: 1,
-        }
+        Self::new(key, None)
     }
 
     /// An object of this segment.
     pub fn of_segment(key: Path, segment: Arc<RemoteLogSegmentMetadata>) -> Self {
+        Self::new(key, Some(segment))
+    }
+
+    fn new(key: Path, segment: Option<Arc<RemoteLogSegmentMetadata>>) -> Self {
         Self {
-            key: Arc::new(key),
-            segment: Some(segment),
+            object: Arc::new(StoreObject { key, segment }),
             attempt: 1,
         }
+    }
+
+    /// The object's whole key, or the prefix of a listing.
+    pub fn key(&self) -> &Path {
+        &self.object.key
+    }
+
+    /// The segment that the object belongs to, where it is known: errors and spans name it.
+    pub fn segment(&self) -> Option<&Arc<RemoteLogSegmentMetadata>> {
+        self.object.segment.as_ref()
     }
 }
 
@@ -531,23 +551,27 @@ pub struct RetentionPolicy {
 }
 
 macro_rules! store_requests {
-    ($($request:ident => $kind:ident, $output:ty, part: |$request_part:ident| $part:expr, bytes: |$this:ident, $answer:ident| $bytes:expr;)*) => {$(
+    ($($request:ident => $kind:ident, $output:ty
+        $(, part: |$this:ident| $part:expr)?
+        $(, carried: |$carrier:ident| $carried:expr)?
+        $(, answered: |$answer:ident| $answered:expr)?;
+    )*) => {$(
         impl StorageOp for $request {
             type Output = $output;
             const KIND: OpKind = OpKind::$kind;
 
             fn segment(&self) -> Option<&Arc<RemoteLogSegmentMetadata>> {
-                self.target.segment.as_ref()
+                self.target.segment()
             }
 
             fn key(&self) -> &str {
-                self.target.key.as_ref().as_ref()
+                self.target.key().as_ref()
             }
 
-            fn part(&self) -> Option<u32> {
-                let $request_part = self;
-                $part
-            }
+            $(fn part(&self) -> Option<u32> {
+                let $this = self;
+                Some($part)
+            })?
 
             fn attempt(&self) -> u32 {
                 self.target.attempt
@@ -557,25 +581,29 @@ macro_rules! store_requests {
                 self.target.attempt += 1;
             }
 
-            fn bytes_moved(&self, output: &$output) -> u64 {
-                let ($this, $answer) = (self, output);
-                $bytes
-            }
+            $(fn bytes_carried(&self) -> u64 {
+                let $carrier = self;
+                $carried
+            })?
+
+            $(fn bytes_answered($answer: &$output) -> u64 {
+                $answered
+            })?
         }
     )*};
 }
 
 store_requests! {
-    Get => Get, Fetched, part: |_this| None, bytes: |_this, answer| answer.bytes.len() as u64;
-    Head => Head, Option<ObjectMeta>, part: |_this| None, bytes: |_this, _answer| 0;
-    Put => Put, Written, part: |_this| None, bytes: |this, _answer| this.payload.content_length() as u64;
-    Create => Create, Written, part: |_this| None, bytes: |this, _answer| this.payload.content_length() as u64;
-    StartUpload => StartUpload, UploadId, part: |_this| None, bytes: |_this, _answer| 0;
-    PutPart => PutPart, PartTag, part: |this| Some(this.number), bytes: |this, _answer| this.payload.content_length() as u64;
-    CompleteUpload => CompleteUpload, Written, part: |_this| None, bytes: |_this, _answer| 0;
-    AbortUpload => AbortUpload, (), part: |_this| None, bytes: |_this, _answer| 0;
-    Delete => Delete, (), part: |_this| None, bytes: |_this, _answer| 0;
-    List => List, Listing, part: |_this| None, bytes: |_this, _answer| 0;
-    ListUploads => List, Option<Vec<OpenUpload>>, part: |_this| None, bytes: |_this, _answer| 0;
-    ReadRetention => ReadRetention, Option<RetentionPolicy>, part: |_this| None, bytes: |_this, _answer| 0;
+    Get => Get, Fetched, answered: |answer| answer.bytes.len() as u64;
+    Head => Head, Option<ObjectMeta>;
+    Put => Put, Written, carried: |this| this.payload.content_length() as u64;
+    Create => Create, Written, carried: |this| this.payload.content_length() as u64;
+    StartUpload => StartUpload, UploadId;
+    PutPart => PutPart, PartTag, part: |this| this.number, carried: |this| this.payload.content_length() as u64;
+    CompleteUpload => CompleteUpload, Written;
+    AbortUpload => AbortUpload, ();
+    Delete => Delete, ();
+    List => List, Listing;
+    ListUploads => List, Option<Vec<OpenUpload>>;
+    ReadRetention => ReadRetention, Option<RetentionPolicy>;
 }

@@ -314,7 +314,7 @@ async fn an_abandoned_upload_shows_nothing_and_can_be_given_up(fixture: Fixture)
     };
     if let Some(open) = store.send(all.clone()).await.unwrap() {
         let keys: Vec<_> = open.iter().map(|upload| &upload.key).collect();
-        assert_eq!(keys, [target.key.as_ref()]);
+        assert_eq!(keys, [target.key()]);
         assert_eq!(open[0].upload, upload);
     }
     for _ in 0..2 {

@@ -189,7 +189,7 @@ impl Copy<'_> {
         indexes.sort_by_key(|object| {
             index_targets
                 .iter()
-                .position(|target| target.key.as_ref().as_ref() == object.key)
+                .position(|target| target.key().as_ref() == object.key)
         });
         indexes.insert(0, log);
         Ok(CopyReceipt {
@@ -222,7 +222,7 @@ impl Copy<'_> {
     fn enter(&self, phase: CopyPhase, target: &StoreTarget) {
         self.progress().update(|state| {
             state.phase = phase;
-            state.key = target.key.as_ref().as_ref().into();
+            state.key = target.key().as_ref().into();
             state.part = None;
         });
     }
@@ -249,10 +249,10 @@ impl Copy<'_> {
         let (suffix, size_bytes) = (artifact.suffix, artifact.length);
         let (bytes, sha256) = artifact.read_whole(self.write_once()).await?;
         self.progress()
-            .update(|state| state.key = target.key.as_ref().as_ref().into());
+            .update(|state| state.key = target.key().as_ref().into());
         let payload = PutPayload::from(bytes);
         let target = target.clone();
-        let key = target.key.to_string();
+        let key = target.key().to_string();
         let written = match sha256 {
             Some(sha256) => {
                 let create = Create {
@@ -359,7 +359,7 @@ impl Copy<'_> {
         sent: &AtomicU64,
     ) -> Result<(u32, PartTag), RemoteStorageError> {
         self.progress().update(|state| {
-            state.key = target.key.as_ref().as_ref().into();
+            state.key = target.key().as_ref().into();
             state.part = Some(part.number);
         });
         let length = part.bytes.len() as u64;
@@ -421,7 +421,7 @@ impl Copy<'_> {
                         .map_err(|error| self.located(error, None))?;
                     Ok(copied(
                         uploaded.artifact.suffix,
-                        uploaded.target.key.to_string(),
+                        uploaded.target.key().to_string(),
                         uploaded.artifact.length,
                         uploaded.sha256,
                         written,

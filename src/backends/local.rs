@@ -88,12 +88,12 @@ impl StoreClient for LocalClient {
     }
 
     fn head(self: Arc<Self>, request: Head) -> OpFuture<Head> {
-        Box::pin(hop(move |_| self.stat(&request.target.key)))
+        Box::pin(hop(move |_| self.stat(request.target.key())))
     }
 
     fn put(self: Arc<Self>, request: Put) -> OpFuture<Put> {
         Box::pin(hop(move |caller| {
-            let path = self.file_path(&request.target.key)?;
+            let path = self.file_path(request.target.key())?;
             let mut staged = self.stage(&path)?;
             staged.write(&request.payload, caller)?;
             staged.rename_to(&path, caller)?;
@@ -110,35 +110,35 @@ impl StoreClient for LocalClient {
             let client = Arc::clone(&self);
             // A future that is dropped meanwhile drops the file, and with it removes it.
             let staged =
-                hop(move |_| client.stage(&client.file_path(&request.target.key)?)).await?;
+                hop(move |_| client.stage(&client.file_path(request.target.key())?)).await?;
             Ok(self.uploads.add(staged))
         })
     }
 
     fn put_part(self: Arc<Self>, request: PutPart) -> OpFuture<PutPart> {
         Box::pin(hop(move |caller| {
-            let path = self.file_path(&request.target.key)?;
+            let path = self.file_path(request.target.key())?;
             self.uploads.write_part(&path, &request, caller)
         }))
     }
 
     fn complete_upload(self: Arc<Self>, request: CompleteUpload) -> OpFuture<CompleteUpload> {
         Box::pin(hop(move |caller| {
-            let path = self.file_path(&request.target.key)?;
+            let path = self.file_path(request.target.key())?;
             self.uploads.complete(&path, &request, caller)
         }))
     }
 
     fn abort_upload(self: Arc<Self>, request: AbortUpload) -> OpFuture<AbortUpload> {
         Box::pin(hop(move |_| {
-            let path = self.file_path(&request.target.key)?;
+            let path = self.file_path(request.target.key())?;
             self.uploads.abort(&path, &request.upload)
         }))
     }
 
     fn delete(self: Arc<Self>, request: Delete) -> OpFuture<Delete> {
         Box::pin(hop(move |_| {
-            let path = self.file_path(&request.target.key)?;
+            let path = self.file_path(request.target.key())?;
             match fs::remove_file(&path) {
                 Ok(()) => sync_directory(directory_of(&path)),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -148,12 +148,12 @@ impl StoreClient for LocalClient {
     }
 
     fn list(self: Arc<Self>, request: List) -> OpFuture<List> {
-        Box::pin(hop(move |_| self.list_directory(&request.target.key)))
+        Box::pin(hop(move |_| self.list_directory(request.target.key())))
     }
 
     fn list_uploads(self: Arc<Self>, request: ListUploads) -> OpFuture<ListUploads> {
         Box::pin(hop(move |_| {
-            let prefix = &request.target.key;
+            let prefix = request.target.key();
             uploads::list_below(&self.directory_path(prefix), prefix).map(Some)
         }))
     }
@@ -210,7 +210,7 @@ impl LocalClient {
         request: &Create,
         caller: &Caller,
     ) -> Result<Written, RemoteStorageError> {
-        let path = self.file_path(&request.target.key)?;
+        let path = self.file_path(request.target.key())?;
         let mut staged = self.stage(&path)?;
         staged.write(&request.payload, caller)?;
         let created = Written {

@@ -265,7 +265,7 @@ impl StoreClient for ObjectStoreClient {
 
     fn head(self: Arc<Self>, request: Head) -> OpFuture<Head> {
         Box::pin(async move {
-            match self.object().head(&request.target.key).await {
+            match self.object().head(request.target.key()).await {
                 Ok(meta) => Ok(Some(meta)),
                 Err(StoreError::NotFound { .. }) => Ok(None),
                 Err(error) => Err(self.failed(&request, error)),
@@ -276,11 +276,11 @@ impl StoreClient for ObjectStoreClient {
     fn put(self: Arc<Self>, request: Put) -> OpFuture<Put> {
         Box::pin(async move {
             let options = PutOptions {
-                attributes: self.attributes(&request.target.key),
+                attributes: self.attributes(request.target.key()),
                 ..PutOptions::default()
             };
             self.object()
-                .put_opts(&request.target.key, request.payload.clone(), options)
+                .put_opts(request.target.key(), request.payload.clone(), options)
                 .await
                 .map(|result| written(result, false))
                 .map_err(|error| self.failed(&request, error))
@@ -291,19 +291,19 @@ impl StoreClient for ObjectStoreClient {
         Box::pin(async move {
             let options = PutOptions {
                 mode: PutMode::Create,
-                attributes: self.attributes(&request.target.key),
+                attributes: self.attributes(request.target.key()),
                 ..PutOptions::default()
             };
             let store = self.object();
             let expected = Expected {
                 operation: Create::KIND,
-                key: &request.target.key,
+                key: request.target.key(),
                 size_bytes: request.payload.content_length() as u64,
                 sha256: &request.sha256,
             };
             create::resolve(&store, &expected, || {
                 store.put_opts(
-                    &request.target.key,
+                    request.target.key(),
                     request.payload.clone(),
                     options.clone(),
                 )
@@ -315,7 +315,7 @@ impl StoreClient for ObjectStoreClient {
 
     fn start_upload(self: Arc<Self>, request: StartUpload) -> OpFuture<StartUpload> {
         Box::pin(async move {
-            let key = &request.target.key;
+            let key = request.target.key();
             let options = PutMultipartOptions {
                 attributes: self.attributes(key),
                 ..PutMultipartOptions::default()
@@ -343,7 +343,7 @@ impl StoreClient for ObjectStoreClient {
             let index = request.number as usize - 1;
             store
                 .put_part(
-                    &request.target.key,
+                    request.target.key(),
                     &request.upload.to_string(),
                     index,
                     request.payload.clone(),
@@ -375,7 +375,7 @@ impl StoreClient for ObjectStoreClient {
                 })
                 .collect();
             store
-                .complete_multipart(&request.target.key, &request.upload.to_string(), parts)
+                .complete_multipart(request.target.key(), &request.upload.to_string(), parts)
                 .await
                 .map(|result| written(result, false))
                 .map_err(|error| self.failed(&request, error))
@@ -387,7 +387,7 @@ impl StoreClient for ObjectStoreClient {
             let aborted = match self.multipart() {
                 Some(store) => {
                     let id = request.upload.to_string();
-                    store.abort_multipart(&request.target.key, &id).await
+                    store.abort_multipart(request.target.key(), &id).await
                 }
                 None => self.opaque_uploads.abort(&request.upload).await,
             };
@@ -402,7 +402,7 @@ impl StoreClient for ObjectStoreClient {
 
     fn delete(self: Arc<Self>, request: Delete) -> OpFuture<Delete> {
         Box::pin(async move {
-            match self.object().delete(&request.target.key).await {
+            match self.object().delete(request.target.key()).await {
                 Ok(()) | Err(StoreError::NotFound { .. }) => Ok(()),
                 Err(error) => Err(self.failed(&request, error)),
             }
@@ -411,7 +411,7 @@ impl StoreClient for ObjectStoreClient {
 
     fn list(self: Arc<Self>, request: List) -> OpFuture<List> {
         Box::pin(async move {
-            let prefix = Some(request.target.key.as_ref()).filter(|key| !key.as_ref().is_empty());
+            let prefix = Some(request.target.key()).filter(|key| !key.as_ref().is_empty());
             self.object()
                 .list_with_delimiter(prefix)
                 .await
@@ -424,7 +424,7 @@ impl StoreClient for ObjectStoreClient {
     }
 
     fn list_uploads(self: Arc<Self>, request: ListUploads) -> OpFuture<ListUploads> {
-        let prefix = request.target.key.as_ref().clone();
+        let prefix = request.target.key().clone();
         match &self.upload_lister {
             Some(lister) => Box::pin(lister(prefix).map_ok(Some)),
             None => Box::pin(std::future::ready(Ok(None))),
@@ -456,13 +456,13 @@ impl ObjectStoreClient {
         };
         let expected = Expected {
             operation: CompleteUpload::KIND,
-            key: &request.target.key,
+            key: request.target.key(),
             size_bytes,
             sha256,
         };
         create::resolve(&handles.object, &expected, || {
             completion.complete(
-                request.target.key.as_ref().clone(),
+                request.target.key().clone(),
                 UploadId::clone(&request.upload),
                 Arc::clone(&request.parts),
             )
@@ -503,7 +503,7 @@ impl ObjectStoreClient {
             ..GetOptions::default()
         };
         let handles = self.handles.load_full();
-        let call = handles.object.get_opts(&request.target.key, options);
+        let call = handles.object.get_opts(request.target.key(), options);
         let result = call
             .await
             .map_err(|error| self.get_failed(request, error))?;

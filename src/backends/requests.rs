@@ -114,7 +114,12 @@ impl StoreRequests {
 
     /// Sends one request, repeated as the layers see fit.
     pub async fn send<R: StoreRequest>(&self, request: R) -> Result<R::Output, RemoteStorageError> {
-        begin_together(beginning(), || R::stack(self).run(request)).await
+        self.begin(request).await
+    }
+
+    /// Sends one request now; [`send`](Self::send) sends it when it is awaited.
+    pub(crate) fn begin<R: StoreRequest>(&self, request: R) -> OpFuture<R> {
+        begin_together(beginning(), || R::stack(self).run(request))
     }
 }
 
@@ -128,7 +133,7 @@ impl<R: StoreRequest> Service<R> for StoreRequests {
     }
 
     fn call(&mut self, request: R) -> Self::Future {
-        begin_together(beginning(), || R::stack(self).run(request))
+        self.begin(request)
     }
 }
 

@@ -121,9 +121,9 @@ impl Upload {
         };
         let store = self.store.clone();
         let abort = async move {
-            let (key, upload) = (Arc::clone(&request.target.key), Arc::clone(&request.upload));
+            let (target, upload) = (request.target.clone(), Arc::clone(&request.upload));
             if let Err(error) = store.send(request).await {
-                tracing::warn!(%key, %upload, %error, "could not abort a multipart upload");
+                tracing::warn!(key = %target.key(), %upload, %error, "could not abort a multipart upload");
             }
         };
         Some(self.tasks.spawn_on(abort.in_current_span(), &self.runtime))

@@ -55,7 +55,7 @@ pub(super) async fn read_back(
 ) -> Result<Written, RemoteStorageError> {
     let target = sent.target;
     let failed = |reason: String| RemoteStorageError::PreconditionFailed {
-        key: target.key.to_string(),
+        key: target.key().to_string(),
         reason,
     };
     let head = || {

@@ -86,7 +86,7 @@ impl StorageOp for OpenIndex {
         Some(&self.metadata)
     }
 
-    fn bytes_moved(&self, index: &IndexHandle) -> u64 {
+    fn bytes_answered(index: &IndexHandle) -> u64 {
         match index.outcome() {
             IndexCacheOutcome::Hit => 0,
             IndexCacheOutcome::Miss | IndexCacheOutcome::Disabled => index.len() as u64,

@@ -47,12 +47,14 @@ mod keys;
 
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
+use std::pin::Pin;
 use std::sync::{Arc, LazyLock};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use metrics::Gauge;
+use metrics::{Gauge, IntoF64};
 use parking_lot::Mutex;
+use pin_project_lite::pin_project;
 use tokio::time::Instant;
 use tower::{Layer, Service};
 
@@ -66,7 +68,7 @@ pub(in crate::layers) use keys::{
 use super::outcome::Outcome;
 use crate::error::RemoteStorageError;
 use crate::model::OpKind;
-use crate::ops::{OpFuture, OpService, StorageOp, beginning};
+use crate::ops::{OpService, StorageOp, beginning};
 
 /// A [`Layer`] that wraps services in [`Metrics`].
 #[derive(Clone, Debug, Default)]
@@ -111,21 +113,45 @@ pub struct Metrics<S> {
 impl<Op: StorageOp, S: OpService<Op>> Service<Op> for Metrics<S> {
     type Response = Op::Output;
     type Error = RemoteStorageError;
-    type Future = OpFuture<Op>;
+    type Future = Measured<S::Future, Op>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         self.inner.poll_ready(cx)
     }
 
     fn call(&mut self, op: Op) -> Self::Future {
-        let sample = Sample::start(op.clone(), self.copies.as_ref());
-        // Called here, not in the block: this is the instance that was polled ready.
-        let call = self.inner.call(op);
-        Box::pin(async move {
-            let result = call.await;
+        let sample = Sample::start(self.copies.as_ref());
+        Measured {
+            call: self.inner.call(op),
+            sample: Some(sample),
+        }
+    }
+}
+
+pin_project! {
+    /// The response future of [`Metrics`].
+    pub struct Measured<F, Op: StorageOp> {
+        #[pin]
+        call: F,
+        // Dropped after the call, and so measures its way out too.
+        sample: Option<Sample<Op>>,
+    }
+}
+
+impl<Op, F> Future for Measured<F, Op>
+where
+    Op: StorageOp,
+    F: Future<Output = Result<Op::Output, RemoteStorageError>>,
+{
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let this = self.project();
+        let result = ready!(this.call.poll(cx));
+        if let Some(sample) = this.sample.take() {
             sample.end(&result);
-            result
-        })
+        }
+        Poll::Ready(result)
     }
 }
 
@@ -204,7 +230,6 @@ impl Drop for CopyInFlight {
 
 /// One call; it records itself whichever way it ends.
 struct Sample<Op: StorageOp> {
-    op: Op,
     began: Instant,
     outcome: Outcome,
     bytes: u64,
@@ -214,14 +239,13 @@ struct Sample<Op: StorageOp> {
 }
 
 impl<Op: StorageOp> Sample<Op> {
-    fn start(op: Op, copies: Option<&CopiesInFlight>) -> Self {
+    fn start(copies: Option<&CopiesInFlight>) -> Self {
         let start_copy = || match copies {
             Some(copies) => copies.start(),
             None => CopiesInFlight::of_process().start(),
         };
         let is_operation = !Op::KIND.is_store_request();
         Self {
-            op,
             began: beginning(),
             outcome: Outcome::Cancelled,
             bytes: 0,
@@ -233,14 +257,14 @@ impl<Op: StorageOp> Sample<Op> {
     fn end(mut self, result: &Result<Op::Output, RemoteStorageError>) {
         self.outcome = Outcome::of(result);
         if let Ok(output) = result {
-            self.bytes = self.op.bytes_moved(output);
+            self.bytes = Op::bytes_answered(output);
         }
     }
 }
 
 impl<Op: StorageOp> Drop for Sample<Op> {
     fn drop(&mut self) {
-        let took = self.began.elapsed();
+        let took = Since(self.began);
         if self.in_flight.is_some() {
             keys::operation_duration::<Op>(self.outcome).record(took);
             if self.bytes > 0 {
@@ -250,6 +274,15 @@ impl<Op: StorageOp> Drop for Sample<Op> {
             keys::requests::<Op>(self.outcome).increment(1);
             keys::request_duration::<Op>(self.outcome).record(took);
         }
+    }
+}
+
+/// The time since then, in seconds. The clock is read only when there is a recorder to tell.
+struct Since(Instant);
+
+impl IntoF64 for Since {
+    fn into_f64(self) -> f64 {
+        self.0.elapsed().as_secs_f64()
     }
 }
 

@@ -13,18 +13,21 @@
 //! that came later. And nothing can wait in a circle: what holds a permit is one request, which
 //! waits for the store and for nothing else. A copy that waits for its parts holds none.
 
+use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use metrics::Gauge;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use pin_project_lite::pin_project;
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
-use tower::{Layer, Service, ServiceExt as _};
+use tower::{Layer, Service};
 
 use super::metrics::{Direction, permit_wait, requests_in_flight};
 use crate::error::RemoteStorageError;
-use crate::ops::{OpFuture, OpService, StorageOp};
+use crate::ops::{OpService, ReadyCall, StorageOp, call_when_ready};
 
 /// A [`Layer`] that wraps services in [`Permits`], all of them sharing its two pools.
 #[derive(Clone, Debug)]
@@ -36,6 +39,15 @@ pub struct PermitsLayer {
 struct Pools {
     reads: Semaphore,
     writes: Semaphore,
+}
+
+impl Pools {
+    fn of(&self, direction: Direction) -> &Semaphore {
+        match direction {
+            Direction::Read => &self.reads,
+            Direction::Write => &self.writes,
+        }
+    }
 }
 
 impl PermitsLayer {
@@ -78,39 +90,93 @@ pub struct Permits<S> {
 impl<Op: StorageOp, S: OpService<Op>> Service<Op> for Permits<S> {
     type Response = Op::Output;
     type Error = RemoteStorageError;
-    type Future = OpFuture<Op>;
+    type Future = Permitted<S, Op>;
 
     fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, op: Op) -> Self::Future {
-        let direction = Direction::of(Op::KIND);
-        let Self { inner, pools } = self.clone();
-        Box::pin(async move {
-            let pool = match direction {
-                Direction::Read => &pools.reads,
-                Direction::Write => &pools.writes,
-            };
-            // A permit that is free goes to nobody who waits, so taking it is fair. The wait is
-            // boxed: few requests have one, and all would carry its place.
-            let permit = match pool.try_acquire() {
-                Ok(permit) => {
-                    permit_wait(direction).record(Duration::ZERO);
-                    permit
-                }
-                Err(_) => Box::pin(waited(direction, pool)).await,
-            };
-            let _held = Held::start(direction, permit);
-            inner.oneshot(op).await
-        })
+        Permitted {
+            state: State::Begun {
+                permits: Some(self.clone()),
+                op: Some(op),
+                wait: None,
+            },
+        }
     }
 }
 
-async fn waited(direction: Direction, pool: &Semaphore) -> SemaphorePermit<'_> {
+pin_project! {
+    /// The response future of [`Permits`].
+    pub struct Permitted<S: Service<Op>, Op> {
+        #[pin]
+        state: State<S, Op>,
+    }
+}
+
+pin_project! {
+    #[project = StateProj]
+    enum State<S: Service<Op>, Op> {
+        // It has no permit yet. Both are there until it has.
+        Begun {
+            permits: Option<Permits<S>>,
+            op: Option<Op>,
+            wait: Option<BoxFuture<'static, Held>>,
+        },
+        // The request is over before its permit is free: fields are dropped in this order.
+        Running {
+            #[pin]
+            call: ReadyCall<S, Op>,
+            held: Held,
+        },
+        Ended,
+    }
+}
+
+impl<S: OpService<Op>, Op: StorageOp> Future for Permitted<S, Op> {
+    type Output = Result<Op::Output, RemoteStorageError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let direction = Direction::of(Op::KIND);
+        let mut state = self.project().state;
+        loop {
+            match state.as_mut().project() {
+                StateProj::Begun { permits, op, wait } => {
+                    let (Some(service), Some(_)) = (permits.as_ref(), op.as_ref()) else {
+                        unreachable!("both are taken with the permit")
+                    };
+                    let held = if let Some(wait) = wait {
+                        ready!(wait.as_mut().poll(cx))
+                    } else if let Some(held) = Held::at_once(direction, &service.pools) {
+                        held
+                    } else {
+                        let pools = Arc::clone(&service.pools);
+                        *wait = Some(Box::pin(waited(direction, pools)));
+                        continue;
+                    };
+                    let (Some(mut service), Some(op)) = (permits.take(), op.take()) else {
+                        unreachable!("looked at above")
+                    };
+                    let call = call_when_ready(&mut service.inner, op);
+                    state.set(State::Running { call, held });
+                }
+                StateProj::Running { call, .. } => {
+                    let result = ready!(call.poll(cx));
+                    state.set(State::Ended);
+                    return Poll::Ready(result);
+                }
+                StateProj::Ended => panic!("polled after it answered"),
+            }
+        }
+    }
+}
+
+async fn waited(direction: Direction, pools: Arc<Pools>) -> Held {
     let _waiting = Waiting::start(direction);
-    let permit = pool.acquire().await;
-    permit.expect("the pools are never closed")
+    let permit = pools.of(direction).acquire().await;
+    permit.expect("the pools are never closed").forget();
+    Held::start(direction, Arc::clone(&pools))
 }
 
 /// A wait for a permit; recorded when it ends, also when the caller gave up.
@@ -134,26 +200,37 @@ impl Drop for Waiting {
     }
 }
 
-/// A request in flight.
-struct Held<'a> {
+/// A request in flight, and its permit.
+struct Held {
     in_flight: Gauge,
-    _permit: SemaphorePermit<'a>,
+    direction: Direction,
+    pools: Arc<Pools>,
 }
 
-impl<'a> Held<'a> {
-    fn start(direction: Direction, permit: SemaphorePermit<'a>) -> Self {
+impl Held {
+    /// A permit that is free goes to nobody who waits, so taking it is fair.
+    fn at_once(direction: Direction, pools: &Arc<Pools>) -> Option<Self> {
+        pools.of(direction).try_acquire().ok()?.forget();
+        permit_wait(direction).record(Duration::ZERO);
+        Some(Self::start(direction, Arc::clone(pools)))
+    }
+
+    /// Takes over a permit that was taken and forgotten: the pool's own would borrow the pool.
+    fn start(direction: Direction, pools: Arc<Pools>) -> Self {
         let in_flight = requests_in_flight(direction);
         in_flight.increment(1.0);
         Self {
             in_flight,
-            _permit: permit,
+            direction,
+            pools,
         }
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for Held {
     fn drop(&mut self) {
         self.in_flight.decrement(1.0);
+        self.pools.of(self.direction).add_permits(1);
     }
 }
 

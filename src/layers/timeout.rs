@@ -9,15 +9,17 @@
 //! permits. When time runs out, and when the caller drops the call, the attempt is dropped; a
 //! write may then have taken effect or not.
 
-use std::pin::pin;
-use std::task::{Context, Poll};
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout};
+use pin_project_lite::pin_project;
+use tokio::task::unconstrained;
+use tokio::time::{Instant, Sleep, sleep};
 use tower::{Layer, Service};
 
 use crate::error::RemoteStorageError;
-use crate::ops::{Activity, OpFuture, OpService, StorageOp, call_when_ready};
+use crate::ops::{AttemptActivity, OpService, ReadyCall, StorageOp, call_when_ready};
 
 /// A [`Layer`] that wraps services in [`Timeout`].
 #[derive(Clone, Copy, Debug)]
@@ -56,34 +58,61 @@ pub struct Timeout<S> {
 impl<Op: StorageOp, S: OpService<Op>> Service<Op> for Timeout<S> {
     type Response = Op::Output;
     type Error = RemoteStorageError;
-    type Future = OpFuture<Op>;
+    type Future = Attempt<S, Op>;
 
     fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, op: Op) -> Self::Future {
-        let limit = self.limit;
-        let activity = Activity::start();
-        let began = activity.last();
-        let attempt = activity.in_scope(|| call_when_ready(&mut self.inner, op.clone()));
-        let attempt = activity.scope(attempt);
-        Box::pin(async move {
-            let mut attempt = pin!(attempt);
-            // Often the answer is at hand, and no timer is needed.
-            if let Poll::Ready(result) = futures::poll!(attempt.as_mut()) {
-                return result;
+        let mut activity = AttemptActivity::start();
+        Attempt {
+            call: Some(activity.in_scope(|| call_when_ready(&mut self.inner, op.clone()))),
+            op,
+            limit: self.limit,
+            activity,
+            silence: None,
+        }
+    }
+}
+
+pin_project! {
+    /// The response future of [`Timeout`].
+    pub struct Attempt<S: Service<Op>, Op> {
+        // `None` when its time has run out.
+        #[pin]
+        call: Option<ReadyCall<S, Op>>,
+        op: Op,
+        limit: Duration,
+        activity: AttemptActivity,
+        // The timer, from the first wait on: often the answer is at hand, and none is needed.
+        silence: Option<Pin<Box<Sleep>>>,
+    }
+}
+
+impl<S: OpService<Op>, Op: StorageOp> Future for Attempt<S, Op> {
+    type Output = Result<Op::Output, RemoteStorageError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        let Some(call) = this.call.as_mut().as_pin_mut() else {
+            panic!("polled after it answered");
+        };
+        if let Poll::Ready(result) = this.activity.in_scope(|| call.poll(cx)) {
+            return Poll::Ready(result);
+        }
+        loop {
+            let left = || this.limit.saturating_sub(this.activity.last().elapsed());
+            let silence = this.silence.get_or_insert_with(|| Box::pin(sleep(left())));
+            // Asked whatever the task's budget: an attempt that always uses it up has a limit too.
+            ready!(pin!(unconstrained(silence.as_mut())).poll(cx));
+            if left().is_zero() {
+                this.call.set(None);
+                return Poll::Ready(Err(timed_out(this.op, this.activity.began())));
             }
-            loop {
-                let left = limit.saturating_sub(activity.last().elapsed());
-                match timeout(left, attempt.as_mut()).await {
-                    Ok(result) => return result,
-                    // Bytes moved since the clock was set.
-                    Err(_) if activity.last().elapsed() < limit => {}
-                    Err(_) => return Err(timed_out(&op, began)),
-                }
-            }
-        })
+            // Bytes moved since the timer was set.
+            *this.silence = None;
+        }
     }
 }
 

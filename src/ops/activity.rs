@@ -4,6 +4,7 @@
 //! timeout layer runs the attempt inside [`Activity::scope`]; whatever moves the body's bytes
 //! marks the activity that it finds there.
 
+use std::cell::RefCell;
 use std::future::Future;
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use tokio::time::Instant;
 use super::beginning;
 
 tokio::task_local! {
-    static CURRENT: Activity;
+    static CURRENT: RefCell<AttemptActivity>;
 }
 
 /// When bytes of a request or of its answer last moved. Clones share the value.
@@ -25,8 +26,12 @@ pub struct Activity {
 impl Activity {
     /// An activity whose last sign of life is now.
     pub fn start() -> Self {
+        Self::since(beginning())
+    }
+
+    fn since(began: Instant) -> Self {
         Self {
-            last: Arc::new(Mutex::new(beginning())),
+            last: Arc::new(Mutex::new(began)),
         }
     }
 
@@ -34,17 +39,17 @@ impl Activity {
     ///
     /// Take it before handing a body to another task: that task cannot find it.
     pub fn current() -> Option<Self> {
-        CURRENT.try_with(Clone::clone).ok()
+        let made = CURRENT.try_with(|attempt| attempt.borrow_mut().activity().clone());
+        made.ok()
     }
 
     /// Runs `attempt` so that [`Activity::current`] finds this activity in it.
     pub fn scope<F: Future>(&self, attempt: F) -> impl Future<Output = F::Output> + use<F> {
-        CURRENT.scope(self.clone(), attempt)
-    }
-
-    /// Runs the synchronous beginning of an attempt like [`scope`](Self::scope).
-    pub(crate) fn in_scope<T>(&self, begin: impl FnOnce() -> T) -> T {
-        CURRENT.sync_scope(self.clone(), begin)
+        let activity = AttemptActivity {
+            began: self.last(),
+            activity: Some(self.clone()),
+        };
+        CURRENT.scope(RefCell::new(activity), attempt)
     }
 
     /// Records that bytes moved.
@@ -55,6 +60,47 @@ impl Activity {
     /// When bytes last moved, or when the attempt began.
     pub fn last(&self) -> Instant {
         *self.last.lock()
+    }
+}
+
+/// The activity of one attempt, made when it is first asked for: many answers come at once.
+#[derive(Clone, Debug)]
+pub(crate) struct AttemptActivity {
+    began: Instant,
+    activity: Option<Activity>,
+}
+
+impl AttemptActivity {
+    /// That of an attempt that begins now.
+    pub(crate) fn start() -> Self {
+        Self {
+            began: beginning(),
+            activity: None,
+        }
+    }
+
+    /// When the attempt began.
+    pub(crate) fn began(&self) -> Instant {
+        self.began
+    }
+
+    /// When bytes last moved, or when the attempt began.
+    pub(crate) fn last(&self) -> Instant {
+        self.activity.as_ref().map_or(self.began, Activity::last)
+    }
+
+    /// Runs a step of the attempt so that [`Activity::current`] finds this activity in it.
+    pub(crate) fn in_scope<T>(&mut self, step: impl FnOnce() -> T) -> T {
+        CURRENT.sync_scope(RefCell::new(self.clone()), || {
+            let done = step();
+            CURRENT.with(|attempt| self.activity = attempt.borrow_mut().activity.take());
+            done
+        })
+    }
+
+    fn activity(&mut self) -> &Activity {
+        self.activity
+            .get_or_insert_with(|| Activity::since(self.began))
     }
 }
 

@@ -5,8 +5,8 @@ use std::task::{Context, Poll, Waker};
 
 use futures::future::Either;
 use tokio::time::Instant;
-use tower::ServiceExt as _;
 use tower::util::Oneshot;
+use tower::{Service, ServiceExt as _};
 
 use super::{OpService, StorageOp};
 
@@ -33,11 +33,14 @@ pub(crate) fn begin_together<T>(began: Instant, begin: impl FnOnce() -> T) -> T 
     begin()
 }
 
+/// A call that [`call_when_ready`] made.
+pub(crate) type ReadyCall<S, Op> = Either<<S as Service<Op>>::Future, Oneshot<S, Op>>;
+
 /// Calls a service: this instance if it is ready at once, or else a clone when that is.
 pub(crate) fn call_when_ready<Op: StorageOp, S: OpService<Op>>(
     service: &mut S,
     op: Op,
-) -> Either<S::Future, Oneshot<S, Op>> {
+) -> ReadyCall<S, Op> {
     // Nobody is woken: the clone asks again.
     match service.poll_ready(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(Ok(())) => Either::Left(service.call(op)),

@@ -1,23 +1,21 @@
 //! Which calls are in flight, and how a handle is closed.
 
+use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::error::RemoteStorageError;
 use crate::model::{CopyPhase, CopyProgress, OpKind, RemoteLogSegmentMetadata};
-use crate::ops::{StorageOp, begin_together};
+use crate::ops::{Sharded, StorageOp, begin_together};
 
 /// How long the aborts of calls that were cut off may take.
 const ABORT_LIMIT: Duration = Duration::from_secs(10);
-
-/// Into how many parts the list of calls in flight is cut.
-const SHARDS: usize = 16;
 
 /// What [`close`](super::RemoteStorage::close) had to cut off.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -46,8 +44,10 @@ pub struct CutOff {
 /// The calls of one storage handle and all its clones.
 #[derive(Debug, Default)]
 pub(super) struct Lifecycle {
-    calls: [Mutex<Calls>; SHARDS],
-    /// Calls, and the aborts and commits that outlive them.
+    calls: Sharded<Calls>,
+    /// Tells [`close`](Self::close) that a part of the list has become empty.
+    emptied: Notify,
+    /// The aborts and commits that outlive their calls.
     tasks: TaskTracker,
     cut: CancellationToken,
 }
@@ -70,12 +70,11 @@ impl Lifecycle {
             segment: op.segment().cloned(),
             progress: op.progress().cloned(),
         };
-        let _token = self.tasks.token();
-        let shard = &self.calls[own_shard()];
+        let shard = self.calls.own();
         let entry = {
             // Under the lock, so that a call is either refused or seen by `close`.
             let mut calls = shard.lock();
-            if self.tasks.is_closed() {
+            if calls.closed {
                 return Err(RemoteStorageError::InvalidArgument(format!(
                     "{} was called on a storage handle that has been closed",
                     Op::KIND
@@ -83,6 +82,7 @@ impl Lifecycle {
             }
             Entry {
                 shard,
+                emptied: &self.emptied,
                 place: calls.insert(began, call_of),
             }
         };
@@ -95,35 +95,52 @@ impl Lifecycle {
 
     /// Refuses new calls, waits up to `grace` for those in flight, and cuts off the rest.
     pub(super) async fn close(&self, grace: Duration) -> CloseReport {
-        {
-            let _calls = self.calls.each_ref().map(Mutex::lock);
-            self.tasks.close();
+        for shard in self.calls.iter() {
+            shard.lock().closed = true;
         }
-        if tokio::time::timeout(grace, self.tasks.wait()).await.is_ok() {
+        self.tasks.close();
+        if tokio::time::timeout(grace, self.all_ended()).await.is_ok() {
             return CloseReport::default();
         }
         let mut left = Vec::new();
-        for shard in &self.calls {
+        for shard in self.calls.iter() {
             left.extend(shard.lock().places.iter().flatten().cloned());
         }
         // In the order in which they began.
         left.sort_by_key(|(began, _)| *began);
         self.cut.cancel();
-        let ended = tokio::time::timeout(ABORT_LIMIT, self.tasks.wait()).await;
+        let ended = tokio::time::timeout(ABORT_LIMIT, self.all_ended()).await;
         CloseReport {
             cut_off: left.into_iter().map(|(_, call)| call).collect(),
             aborts_unfinished: ended.is_err(),
         }
     }
+
+    /// Waits for the calls, none of which may begin any more, and then for what they left running.
+    async fn all_ended(&self) {
+        for shard in self.calls.iter() {
+            loop {
+                let mut emptied = pin!(self.emptied.notified());
+                emptied.as_mut().enable();
+                if shard.lock().is_empty() {
+                    break;
+                }
+                emptied.await;
+            }
+        }
+        self.tasks.wait().await;
+    }
 }
 
-/// Calls in flight. A place is taken again once its call has ended, so that in the long run none of
+/// Part of the calls in flight. A place is taken again once its call has ended, so that in the long run none of
 /// them allocates.
 #[derive(Debug, Default)]
 struct Calls {
     places: Vec<Option<(Begun, CutOff)>>,
     free: Vec<usize>,
     next_number: u64,
+    /// No further call is let in.
+    closed: bool,
 }
 
 /// When a call began, and which of its part of the list it is.
@@ -144,20 +161,16 @@ impl Calls {
         self.free.push(place);
         self.places[place].take()
     }
-}
 
-/// Threads note their calls apart from each other, so that they don't wait for one lock.
-fn own_shard() -> usize {
-    static THREADS: AtomicUsize = AtomicUsize::new(0);
-    thread_local! {
-        static SHARD: usize = THREADS.fetch_add(1, Ordering::Relaxed) % SHARDS;
+    fn is_empty(&self) -> bool {
+        self.free.len() == self.places.len()
     }
-    SHARD.with(|shard| *shard)
 }
 
 /// Takes a call off the list, whichever way it ends.
 struct Entry<'a> {
     shard: &'a Mutex<Calls>,
+    emptied: &'a Notify,
     place: usize,
 }
 
@@ -172,8 +185,14 @@ impl Entry<'_> {
 
 impl Drop for Entry<'_> {
     fn drop(&mut self) {
+        let mut calls = self.shard.lock();
         // What it holds is dropped when the lock is free again.
-        let _call = self.shard.lock().remove(self.place);
+        let _call = calls.remove(self.place);
+        let awaited = calls.closed && calls.is_empty();
+        drop(calls);
+        if awaited {
+            self.emptied.notify_waiters();
+        }
     }
 }
 

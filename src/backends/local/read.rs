@@ -24,7 +24,7 @@ impl LocalClient {
         request: &Get,
         caller: &Caller,
     ) -> Result<Fetched, RemoteStorageError> {
-        let path = self.file_path(&request.target.key)?;
+        let path = self.file_path(request.target.key())?;
         let failed = |error| RemoteStorageError::io("read", &path, error);
         let mut file = match File::open(&path) {
             Ok(file) => file,

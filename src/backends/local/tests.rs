@@ -208,7 +208,7 @@ async fn a_missing_object_is_named_by_its_segment_where_that_is_known() {
     assert_eq!(error.to_string(), format!("not found: {KEY}"));
 
     let mut request = get(KEY, ByteRange::Whole);
-    request.target.segment = Some(segment("orders"));
+    request.target = StoreTarget::of_segment(KEY.into(), segment("orders"));
     let error = tier.client().get(request).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
     assert!(tier.files().is_empty());

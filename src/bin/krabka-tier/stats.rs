@@ -97,8 +97,10 @@ macro_rules! counted {
                 let kind_of: fn(&str) -> &'static str = $kind;
                 let kind = kind_of(request.key());
                 self.stats.count(kind, 1, 0);
-                let output = Arc::clone(&self.client).$method(request.clone()).await?;
-                self.stats.count(kind, 0, request.bytes_moved(&output));
+                let carried = request.bytes_carried();
+                let output = Arc::clone(&self.client).$method(request).await?;
+                let answered = <$request as StorageOp>::bytes_answered(&output);
+                self.stats.count(kind, 0, carried + answered);
                 Ok(output)
             })
         }

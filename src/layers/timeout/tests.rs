@@ -9,7 +9,7 @@ use crate::error::ErrorKind;
 use crate::layers::PermitsLayer;
 use crate::layers::samples::{self, KEY, Store, fetched, get, unavailable};
 use crate::model::OpKind;
-use crate::ops::{Fetched, Get, PartTag, PutPart, StoreTarget};
+use crate::ops::{Activity, Fetched, Get, PartTag, PutPart, StoreTarget};
 
 const LIMIT: Duration = Duration::from_secs(30);
 

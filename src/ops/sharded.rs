@@ -1,0 +1,70 @@
+//! State that threads share without waiting for each other.
+
+use std::array;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+
+/// How many parts there are. Threads beyond it share.
+const SHARDS: usize = 16;
+
+/// State in parts, one for each thread: a thread locks its own, and finds it free.
+#[derive(Debug)]
+pub(crate) struct Sharded<T> {
+    shards: [Shard<T>; SHARDS],
+}
+
+/// Apart from its neighbours by what processors fetch at once (two lines of 64 bytes): otherwise
+/// threads would wait for each other's memory instead of each other's lock.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Shard<T>(Mutex<T>);
+
+impl<T: Default> Default for Sharded<T> {
+    fn default() -> Self {
+        Self {
+            shards: array::from_fn(|_| Shard::default()),
+        }
+    }
+}
+
+impl<T> Sharded<T> {
+    /// The calling thread's part, always the same.
+    pub(crate) fn own(&self) -> &Mutex<T> {
+        static THREADS: AtomicUsize = AtomicUsize::new(0);
+        thread_local! {
+            static SHARD: usize = THREADS.fetch_add(1, Ordering::Relaxed) % SHARDS;
+        }
+        &self.shards[SHARD.with(|shard| *shard)].0
+    }
+
+    /// Every part.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Mutex<T>> {
+        self.shards.iter().map(|shard| &shard.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_keeps_its_part_and_all_parts_are_found() {
+        let sharded = Sharded::<u32>::default();
+        std::thread::scope(|scope| {
+            for _ in 0..3 * SHARDS {
+                scope.spawn(|| {
+                    *sharded.own().lock() += 1;
+                    *sharded.own().lock() += 1;
+                });
+            }
+        });
+        let counts: Vec<_> = sharded.iter().map(|shard| *shard.lock()).collect();
+        assert_eq!(counts.len(), SHARDS);
+        assert_eq!(
+            counts.iter().sum::<u32>(),
+            6 * u32::try_from(SHARDS).unwrap()
+        );
+        assert!(counts.iter().all(|count| count % 2 == 0), "{counts:?}");
+    }
+}
