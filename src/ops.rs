@@ -19,9 +19,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, Either};
 use object_store::path::Path;
 use object_store::{ObjectMeta, PutPayload};
+use parking_lot::Mutex;
 use tower::Service;
 
 pub use activity::Activity;
@@ -120,10 +121,24 @@ pub struct OpStack<Op: StorageOp> {
 
 impl<Op: StorageOp> OpStack<Op> {
     /// Erases the type of this service.
-    pub fn new(service: impl OpService<Op>) -> Self {
+    pub fn new<S: OpService<Op>>(service: S) -> Self {
+        // A service is called by one caller at a time, and its clones count in what they share. So
+        // threads keep instances of their own, and don't wait for each other's memory.
+        let instances = Sharded::<Mutex<Option<S>>>::default();
+        let call = move |op| -> OpFuture<Op> {
+            // The instance of a thread is in use where a call makes another of the same stack.
+            let mut own = instances.own().try_lock();
+            let kept = own.as_mut().and_then(|own| own.take());
+            let mut instance = kept.unwrap_or_else(|| service.clone());
+            let call = call_when_ready(&mut instance, op);
+            // One that was not ready has a place in some queue, which goes with it.
+            if let (Some(own), Either::Left(_)) = (&mut own, &call) {
+                **own = Some(instance);
+            }
+            Box::pin(call)
+        };
         Self {
-            // Each call has an instance of its own, as a service is called by one caller at a time.
-            call: Arc::new(move |op| Box::pin(call_when_ready(&mut service.clone(), op))),
+            call: Arc::new(call),
         }
     }
 

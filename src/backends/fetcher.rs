@@ -13,29 +13,38 @@ use super::StoreRequests;
 use crate::error::RemoteStorageError;
 use crate::layout::{KeyPrefix, segment_key};
 use crate::model::{LOG_FILE_SUFFIX, RemoteLogSegmentMetadata};
-use crate::ops::{
-    ByteRange, FetchIndex, FetchSegment, Fetched, Get, Head, OpFuture, Sharded, StoreTarget,
-};
+use crate::ops::{ByteRange, FetchIndex, FetchSegment, Fetched, Get, Head, OpFuture, StoreTarget};
 
 /// HTTP's "range not satisfiable": the range begins at or beyond the object's end.
 const RANGE_NOT_SATISFIABLE: u16 = 416;
 
-/// Answers [`FetchSegment`] and [`FetchIndex`] from a store. Always ready; a clone is one reference.
+/// Answers [`FetchSegment`] and [`FetchIndex`] from a store. Always ready.
 ///
 /// Dropping a call drops its request; nothing is left behind.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Fetcher {
+    /// Shared with the calls in flight.
     tier: Arc<Tier>,
+    recent: RecentLogs,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Tier {
     store: StoreRequests,
     prefix: KeyPrefix,
-    recent: Sharded<RecentLogs>,
 }
 
-/// The logs that one thread has read last, each at a place that its segment's id tells.
+impl Clone for Fetcher {
+    /// One that shares nothing of its own with this: clones are called by different threads.
+    fn clone(&self) -> Self {
+        Self {
+            tier: Arc::new(Tier::clone(&self.tier)),
+            recent: RecentLogs::default(),
+        }
+    }
+}
+
+/// The logs that were read last, each at a place that its segment's id tells.
 ///
 /// Consumers read on in the same segments, and to make a key anew would take about as long as a
 /// fetch from memory does.
@@ -82,16 +91,13 @@ impl Fetcher {
     /// A fetcher for the segments whose keys begin with `prefix`.
     pub fn new(store: StoreRequests, prefix: KeyPrefix) -> Self {
         Self {
-            tier: Arc::new(Tier {
-                store,
-                prefix,
-                recent: Sharded::default(),
-            }),
+            tier: Arc::new(Tier { store, prefix }),
+            recent: RecentLogs::default(),
         }
     }
 
     /// The request for these bytes.
-    fn get(&self, op: FetchSegment) -> Result<Get, RemoteStorageError> {
+    fn get(&mut self, op: FetchSegment) -> Result<Get, RemoteStorageError> {
         let start = u64::from(op.start_position);
         let range = match op.end_position {
             Some(end) if end < op.start_position => {
@@ -104,18 +110,19 @@ impl Fetcher {
             None if start == 0 => ByteRange::Whole,
             None => ByteRange::From(start),
         };
-        let mut recent = self.tier.recent.own().lock();
-        let target = recent.target(&self.tier.prefix, op.metadata)?;
+        let target = self.recent.target(&self.tier.prefix, op.metadata)?;
         Ok(Get { target, range })
     }
+}
 
-    async fn fetch_index(self, op: FetchIndex) -> Result<Bytes, RemoteStorageError> {
-        let key = segment_key(&self.tier.prefix, &op.metadata, op.index.suffix())?;
+impl Tier {
+    async fn fetch_index(self: Arc<Self>, op: FetchIndex) -> Result<Bytes, RemoteStorageError> {
+        let key = segment_key(&self.prefix, &op.metadata, op.index.suffix())?;
         let get = Get {
             target: StoreTarget::of_segment(key, op.metadata),
             range: ByteRange::Whole,
         };
-        self.tier.store.send(get).await.map(|fetched| fetched.bytes)
+        self.store.send(get).await.map(|fetched| fetched.bytes)
     }
 }
 
@@ -138,7 +145,7 @@ impl Service<FetchSegment> for Fetcher {
             target: get.target.clone(),
             start,
             answer: self.tier.store.begin(get),
-            fetcher: self.clone(),
+            tier: Arc::clone(&self.tier),
             explanation: None,
         })
     }
@@ -146,7 +153,7 @@ impl Service<FetchSegment> for Fetcher {
 
 /// The response future of a [`Fetcher`] that has sent its request.
 pub struct Fetching {
-    fetcher: Fetcher,
+    tier: Arc<Tier>,
     target: StoreTarget,
     start: u64,
     answer: OpFuture<Get>,
@@ -163,8 +170,8 @@ impl Future for Fetching {
             match ready!(this.answer.as_mut().poll(cx)) {
                 Ok(Fetched { bytes, .. }) => return Poll::Ready(Ok(bytes)),
                 Err(error) if error.status() == Some(RANGE_NOT_SATISFIABLE) => {
-                    let (fetcher, target) = (this.fetcher.clone(), this.target.clone());
-                    let explanation = explain(fetcher, target, this.start, error);
+                    let (tier, target) = (Arc::clone(&this.tier), this.target.clone());
+                    let explanation = explain(tier, target, this.start, error);
                     this.explanation = Some(Box::pin(explanation));
                 }
                 Err(error) => return Poll::Ready(Err(error)),
@@ -186,13 +193,13 @@ impl Service<FetchIndex> for Fetcher {
     }
 
     fn call(&mut self, op: FetchIndex) -> Self::Future {
-        Box::pin(self.clone().fetch_index(op))
+        Box::pin(Arc::clone(&self.tier).fetch_index(op))
     }
 }
 
 /// Stores disagree about a range that begins at the end: one HEAD tells what it was.
 async fn explain(
-    fetcher: Fetcher,
+    tier: Arc<Tier>,
     target: StoreTarget,
     start: u64,
     error: RemoteStorageError,
@@ -200,7 +207,7 @@ async fn explain(
     let head = Head {
         target: target.clone(),
     };
-    let Some(meta) = fetcher.tier.store.send(head).await? else {
+    let Some(meta) = tier.store.send(head).await? else {
         return Err(match target.segment() {
             Some(segment) => {
                 RemoteStorageError::SegmentNotFound(segment.remote_log_segment_id().clone())

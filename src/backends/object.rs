@@ -502,7 +502,8 @@ impl ObjectStoreClient {
             },
             ..GetOptions::default()
         };
-        let handles = self.handles.load_full();
+        // Not a reference of its own: these are counted where all requests would have to.
+        let handles = self.handles.load();
         let call = handles.object.get_opts(request.target.key(), options);
         let result = call
             .await

@@ -21,7 +21,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use metrics::Gauge;
 use pin_project_lite::pin_project;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 use tower::{Layer, Service};
 
@@ -71,8 +71,10 @@ impl<S> Layer<S> for PermitsLayer {
 
     fn layer(&self, inner: S) -> Self::Service {
         Permits {
-            inner,
-            pools: Arc::clone(&self.pools),
+            shared: Arc::new(Shared {
+                inner,
+                pools: Arc::clone(&self.pools),
+            }),
         }
     }
 }
@@ -81,10 +83,24 @@ impl<S> Layer<S> for PermitsLayer {
 ///
 /// It is always ready: the wait is part of the call. So a caller that is ready and never calls
 /// takes no permit from others.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Permits<S> {
+    /// One reference, as a retry and each call take their own.
+    shared: Arc<Shared<S>>,
+}
+
+#[derive(Debug)]
+struct Shared<S> {
     inner: S,
     pools: Arc<Pools>,
+}
+
+impl<S> Clone for Permits<S> {
+    fn clone(&self) -> Self {
+        Self {
+            shared: Arc::clone(&self.shared),
+        }
+    }
 }
 
 impl<Op: StorageOp, S: OpService<Op>> Service<Op> for Permits<S> {
@@ -118,17 +134,17 @@ pin_project! {
 pin_project! {
     #[project = StateProj]
     enum State<S: Service<Op>, Op> {
-        // It has no permit yet. Both are there until it has.
+        // It has no permit yet. Then the wait has taken over `permits`, if there is one.
         Begun {
             permits: Option<Permits<S>>,
             op: Option<Op>,
-            wait: Option<BoxFuture<'static, Held>>,
+            wait: Option<BoxFuture<'static, Held<S>>>,
         },
         // The request is over before its permit is free: fields are dropped in this order.
         Running {
             #[pin]
             call: ReadyCall<S, Op>,
-            held: Held,
+            held: Held<S>,
         },
         Ended,
     }
@@ -143,22 +159,21 @@ impl<S: OpService<Op>, Op: StorageOp> Future for Permitted<S, Op> {
         loop {
             match state.as_mut().project() {
                 StateProj::Begun { permits, op, wait } => {
-                    let (Some(service), Some(_)) = (permits.as_ref(), op.as_ref()) else {
-                        unreachable!("both are taken with the permit")
-                    };
                     let held = if let Some(wait) = wait {
                         ready!(wait.as_mut().poll(cx))
-                    } else if let Some(held) = Held::at_once(direction, &service.pools) {
-                        held
+                    } else if let Some(permits) = permits.take() {
+                        match Held::at_once(direction, permits) {
+                            Ok(held) => held,
+                            Err(permits) => {
+                                *wait = Some(Box::pin(waited(direction, permits)));
+                                continue;
+                            }
+                        }
                     } else {
-                        let pools = Arc::clone(&service.pools);
-                        *wait = Some(Box::pin(waited(direction, pools)));
-                        continue;
+                        unreachable!("a wait has taken it over")
                     };
-                    let (Some(mut service), Some(op)) = (permits.take(), op.take()) else {
-                        unreachable!("looked at above")
-                    };
-                    let call = call_when_ready(&mut service.inner, op);
+                    let op = op.take().expect("it goes with the permit");
+                    let call = call_when_ready(&mut held.inner(), op);
                     state.set(State::Running { call, held });
                 }
                 StateProj::Running { call, .. } => {
@@ -172,11 +187,12 @@ impl<S: OpService<Op>, Op: StorageOp> Future for Permitted<S, Op> {
     }
 }
 
-async fn waited(direction: Direction, pools: Arc<Pools>) -> Held {
-    let _waiting = Waiting::start(direction);
-    let permit = pools.of(direction).acquire().await;
+async fn waited<S>(direction: Direction, permits: Permits<S>) -> Held<S> {
+    let waiting = Waiting::start(direction);
+    let permit = permits.shared.pools.of(direction).acquire().await;
     permit.expect("the pools are never closed").forget();
-    Held::start(direction, Arc::clone(&pools))
+    drop(waiting);
+    Held::start(direction, permits)
 }
 
 /// A wait for a permit; recorded when it ends, also when the caller gave up.
@@ -201,36 +217,46 @@ impl Drop for Waiting {
 }
 
 /// A request in flight, and its permit.
-struct Held {
+struct Held<S> {
     in_flight: Gauge,
     direction: Direction,
-    pools: Arc<Pools>,
+    permits: Permits<S>,
 }
 
-impl Held {
+impl<S> Held<S> {
     /// A permit that is free goes to nobody who waits, so taking it is fair.
-    fn at_once(direction: Direction, pools: &Arc<Pools>) -> Option<Self> {
-        pools.of(direction).try_acquire().ok()?.forget();
+    fn at_once(direction: Direction, permits: Permits<S>) -> Result<Self, Permits<S>> {
+        let pool = permits.shared.pools.of(direction);
+        if pool.try_acquire().map(SemaphorePermit::forget).is_err() {
+            return Err(permits);
+        }
         permit_wait(direction).record(Duration::ZERO);
-        Some(Self::start(direction, Arc::clone(pools)))
+        Ok(Self::start(direction, permits))
     }
 
-    /// Takes over a permit that was taken and forgotten: the pool's own would borrow the pool.
-    fn start(direction: Direction, pools: Arc<Pools>) -> Self {
+    /// Takes over a permit that was taken and forgotten: one of the pool's own would borrow it.
+    fn start(direction: Direction, permits: Permits<S>) -> Self {
         let in_flight = requests_in_flight(direction);
         in_flight.increment(1.0);
         Self {
             in_flight,
             direction,
-            pools,
+            permits,
         }
+    }
+
+    fn inner(&self) -> S
+    where
+        S: Clone,
+    {
+        self.permits.shared.inner.clone()
     }
 }
 
-impl Drop for Held {
+impl<S> Drop for Held<S> {
     fn drop(&mut self) {
         self.in_flight.decrement(1.0);
-        self.pools.of(self.direction).add_permits(1);
+        self.permits.shared.pools.of(self.direction).add_permits(1);
     }
 }
 

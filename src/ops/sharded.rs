@@ -1,24 +1,22 @@
-//! State that threads share without waiting for each other.
+//! State that threads share without waiting for each other's memory.
 
 use std::array;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use parking_lot::Mutex;
-
 /// How many parts there are. Threads beyond it share.
 const SHARDS: usize = 16;
 
-/// State in parts, one for each thread: a thread locks its own, and finds it free.
+/// State in parts, one for each thread. Further threads share, so a part is still for several.
 #[derive(Debug)]
 pub(crate) struct Sharded<T> {
     shards: [Shard<T>; SHARDS],
 }
 
-/// Apart from its neighbours by what processors fetch at once (two lines of 64 bytes): otherwise
-/// threads would wait for each other's memory instead of each other's lock.
+/// Apart from its neighbours by what processors fetch at once (two lines of 64 bytes): a write
+/// takes all of that away from other threads.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Shard<T>(Mutex<T>);
+struct Shard<T>(T);
 
 impl<T: Default> Default for Sharded<T> {
     fn default() -> Self {
@@ -30,7 +28,7 @@ impl<T: Default> Default for Sharded<T> {
 
 impl<T> Sharded<T> {
     /// The calling thread's part, always the same.
-    pub(crate) fn own(&self) -> &Mutex<T> {
+    pub(crate) fn own(&self) -> &T {
         static THREADS: AtomicUsize = AtomicUsize::new(0);
         thread_local! {
             static SHARD: usize = THREADS.fetch_add(1, Ordering::Relaxed) % SHARDS;
@@ -39,7 +37,7 @@ impl<T> Sharded<T> {
     }
 
     /// Every part.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Mutex<T>> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         self.shards.iter().map(|shard| &shard.0)
     }
 }
@@ -50,16 +48,19 @@ mod tests {
 
     #[test]
     fn a_thread_keeps_its_part_and_all_parts_are_found() {
-        let sharded = Sharded::<u32>::default();
+        let sharded = Sharded::<AtomicUsize>::default();
         std::thread::scope(|scope| {
             for _ in 0..3 * SHARDS {
                 scope.spawn(|| {
-                    *sharded.own().lock() += 1;
-                    *sharded.own().lock() += 1;
+                    sharded.own().fetch_add(1, Ordering::Relaxed);
+                    sharded.own().fetch_add(1, Ordering::Relaxed);
                 });
             }
         });
-        let counts: Vec<_> = sharded.iter().map(|shard| *shard.lock()).collect();
+        let counts: Vec<_> = sharded
+            .iter()
+            .map(|of| of.load(Ordering::Relaxed))
+            .collect();
         assert_eq!(counts.len(), SHARDS);
         assert_eq!(
             counts.iter().sum::<u32>(),

@@ -80,9 +80,10 @@ impl Cursors {
         let mut kept = self.kept.lock();
         kept.insert(Place::new(partition, next_offset), cursor);
         while kept.bytes > self.max_bytes && kept.release_oldest() {}
-        while kept.by_age.len() > MAX_AGE {
-            kept.forget_oldest();
-        }
+        let forgotten = (kept.by_age.len() > MAX_AGE).then(|| kept.forget_oldest());
+        // What it holds is dropped when the lock is free again.
+        drop(kept);
+        drop(forgotten);
     }
 
     /// How much one more sequential read may read ahead, so that none takes another's away before
@@ -119,15 +120,15 @@ impl Kept {
         Some(held.cursor)
     }
 
-    fn forget_oldest(&mut self) {
+    fn forget_oldest(&mut self) -> Option<Held> {
         let number = self.oldest;
         self.oldest += 1;
-        if let Some(Some(held)) = self.by_age.pop_front() {
-            if self.latest.get(&held.place) == Some(&number) {
-                self.latest.remove(&held.place);
-            }
-            self.has_gone(number, &held.cursor);
+        let held = self.by_age.pop_front()??;
+        if self.latest.get(&held.place) == Some(&number) {
+            self.latest.remove(&held.place);
         }
+        self.has_gone(number, &held.cursor);
+        Some(held)
     }
 
     fn has_gone(&mut self, number: u64, cursor: &Cursor) {

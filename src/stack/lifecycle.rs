@@ -44,7 +44,7 @@ pub struct CutOff {
 /// The calls of one storage handle and all its clones.
 #[derive(Debug, Default)]
 pub(super) struct Lifecycle {
-    calls: Sharded<Calls>,
+    calls: Sharded<Mutex<Calls>>,
     /// Tells [`close`](Self::close) that a part of the list has become empty.
     emptied: Notify,
     /// The aborts and commits that outlive their calls.

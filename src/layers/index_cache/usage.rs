@@ -10,6 +10,7 @@ use crate::layers::metrics::{
     index_cache_misses,
 };
 use crate::model::IndexType;
+use crate::ops::Sharded;
 
 /// What an index cache holds, and what it has done since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,7 +32,7 @@ pub struct IndexCacheStats {
 /// The counters of one cache.
 #[derive(Debug)]
 pub(super) struct Usage {
-    hits: AtomicU64,
+    hits: Sharded<AtomicU64>,
     misses: AtomicU64,
     evictions: AtomicU64,
     held: Mutex<Held>,
@@ -50,7 +51,7 @@ pub(super) struct Held {
 impl Usage {
     pub(super) fn new(max_weight: u64) -> Self {
         Self {
-            hits: AtomicU64::new(0),
+            hits: Sharded::default(),
             misses: AtomicU64::new(0),
             evictions: AtomicU64::new(0),
             held: Mutex::new(Held {
@@ -64,7 +65,7 @@ impl Usage {
     }
 
     pub(super) fn hit(&self, index: IndexType) {
-        self.hits.fetch_add(1, Ordering::Relaxed);
+        self.hits.own().fetch_add(1, Ordering::Relaxed);
         index_cache_hits(index).increment(1);
     }
 
@@ -81,7 +82,7 @@ impl Usage {
     pub(super) fn stats(&self) -> IndexCacheStats {
         let held = self.held();
         IndexCacheStats {
-            hits: self.hits.load(Ordering::Relaxed),
+            hits: self.hits.iter().map(|of| of.load(Ordering::Relaxed)).sum(),
             misses: self.misses.load(Ordering::Relaxed),
             evictions: self.evictions.load(Ordering::Relaxed),
             entries: held.entries,
