@@ -283,11 +283,21 @@ impl Copy<'_> {
             self.reserve(target).await?;
         }
         loop {
+            let hasher = self.write_once().then(SharedHasher::new);
+            let part_size = self.copier.tuning.multipart_chunk_size as u64;
+            // They are read while the upload starts.
+            let parts = artifact.parts(part_size, hasher.clone());
             let upload = Upload::start(&self.copier.store, target, &self.copier.tasks)
                 .await
                 .map_err(|error| self.located(error, None))?;
             let sent = AtomicU64::new(0);
-            match self.send_parts(&artifact, &upload, target, &sent).await {
+            let tags = self.send_parts(parts, &upload, target, &sent).await;
+            let digested = match (tags, hasher) {
+                (Ok(tags), Some(hasher)) => Ok((tags, Some(hasher.digest().await))),
+                (Ok(tags), None) => Ok((tags, None)),
+                (Err(error), _) => Err(error),
+            };
+            match digested {
                 Ok((tags, sha256)) => {
                     return Ok(Uploaded {
                         upload,
@@ -324,31 +334,24 @@ impl Copy<'_> {
             .map_err(|error| self.located(error, None))
     }
 
-    /// Reads and sends an artifact's parts, a few at a time. The next is read when a place is
-    /// free, so memory is bounded however slow the store is. `sent` counts the bytes of the parts
+    /// Sends an artifact's parts, a few at a time, and takes the next when a place is free: memory
+    /// is bounded however slow the store is. `sent` counts the bytes of the parts
     /// that the store has taken, whatever becomes of the others.
     async fn send_parts(
         &self,
-        artifact: &Arc<Artifact>,
+        parts: Parts,
         upload: &Upload,
         target: &StoreTarget,
         sent: &AtomicU64,
-    ) -> Result<(Vec<PartTag>, Option<[u8; 32]>), RemoteStorageError> {
+    ) -> Result<Vec<PartTag>, RemoteStorageError> {
         let tuning = &self.copier.tuning;
-        let hasher = self.write_once().then(SharedHasher::default);
-        let parts = artifact.parts(tuning.multipart_chunk_size as u64, hasher.clone());
         let mut tags: Vec<(u32, PartTag)> = stream::try_unfold(parts, Parts::next)
             .map_ok(|part| self.send_part(part, upload, target, sent))
             .try_buffer_unordered(tuning.max_parts_in_flight.max(1))
             .try_collect()
             .await?;
         tags.sort_unstable_by_key(|(number, _)| *number);
-        let tags = tags.into_iter().map(|(_, tag)| tag).collect();
-        let sha256 = match hasher {
-            Some(hasher) => Some(hasher.digest().await),
-            None => None,
-        };
-        Ok((tags, sha256))
+        Ok(tags.into_iter().map(|(_, tag)| tag).collect())
     }
 
     async fn send_part(

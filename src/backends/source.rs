@@ -3,14 +3,16 @@
 //! A file's length is taken once, when it is opened, and exactly that many bytes are uploaded: a
 //! file that grows meanwhile is cut there, one that shrinks is an error.
 
+use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{self, Read, Seek};
+use std::io::{self, Read as _, Seek as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use crate::error::RemoteStorageError;
 use crate::model::{IndexType, LOG_FILE_SUFFIX, LogSegmentData};
@@ -100,7 +102,9 @@ impl Artifact {
             let bytes = match self.content {
                 Content::Memory(bytes) => bytes,
                 Content::File { path, file } => {
-                    read_exactly(&file, &path, self.length, Vec::new())?.into()
+                    let mut buffer = Vec::new();
+                    read_exactly(&file, &path, self.length, &mut buffer)?;
+                    buffer.into()
                 }
             };
             let sha256 = digest.then(|| Sha256::digest(&bytes).into());
@@ -109,99 +113,230 @@ impl Artifact {
         .await
     }
 
-    /// Reads the artifact part by part, from its beginning. Only one reader may be in use.
+    /// Begins to read the artifact part by part, from its beginning. Only one reader may be in use.
     pub(super) fn parts(self: &Arc<Self>, part_size: u64, hasher: Option<SharedHasher>) -> Parts {
-        Parts {
+        let (sender, received) = mpsc::unbounded_channel();
+        let reader = Reader {
             artifact: Arc::clone(self),
             part_size,
             offset: 0,
             number: 0,
             buffers: Buffers::default(),
+            sender,
+        };
+        let reading = Reading {
+            places: READ_AHEAD,
+            idle: Some(reader),
+        };
+        let parts = Parts {
+            reading: Arc::new(Mutex::new(reading)),
+            received,
+            left: self.length,
             hasher,
-        }
+        };
+        parts.read_on();
+        parts
     }
 }
 
+/// How many parts may wait for the digest or be in it.
+const HASHED_AHEAD: u32 = 2;
+
 /// Takes the digest of the parts that a reader hands out, in their order.
 ///
-/// A part is hashed while it is sent and the next one is read, and no reader is more than one part
-/// ahead: the digest costs one part of memory.
-#[derive(Clone, Debug, Default)]
-pub(super) struct SharedHasher(Arc<tokio::sync::Mutex<Sha256>>);
+/// A part is hashed while it is sent and the next ones are read. One thread hashes on while there
+/// are parts: to wake another for each would take up to a third of the time. It never waits for
+/// parts, as those may need a thread, too, to be read. The digest costs two parts of memory, and a
+/// reader waits when it is so far ahead.
+#[derive(Clone, Debug)]
+pub(super) struct SharedHasher {
+    queue: Arc<Mutex<HashQueue>>,
+    places: Arc<Semaphore>,
+}
+
+#[derive(Debug)]
+struct HashQueue {
+    parts: VecDeque<(Bytes, OwnedSemaphorePermit)>,
+    /// Of what was hashed so far; `None` while a thread has it.
+    idle: Option<Sha256>,
+}
 
 impl SharedHasher {
+    pub(super) fn new() -> Self {
+        Self {
+            queue: Arc::new(Mutex::new(HashQueue {
+                parts: VecDeque::new(),
+                idle: Some(Sha256::new()),
+            })),
+            places: Arc::new(Semaphore::new(HASHED_AHEAD as usize)),
+        }
+    }
+
     /// The digest of what was handed out so far.
     pub(super) async fn digest(&self) -> [u8; 32] {
-        self.0.lock().await.clone().finalize().into()
+        let _all = self.places.acquire_many(HASHED_AHEAD).await;
+        let queue = self.queue.lock();
+        let hasher = queue.idle.as_ref();
+        let hasher = hasher.expect("it is given back before the last place is");
+        hasher.clone().finalize().into()
     }
 
     /// Hashes a part in the background, when those before it are done.
     async fn update(&self, bytes: Bytes) {
-        let mut hasher = Arc::clone(&self.0).lock_owned().await;
-        tokio::task::spawn_blocking(move || hasher.update(&bytes));
+        let place = Arc::clone(&self.places).acquire_owned().await;
+        let part = (bytes, place.expect("nobody closes it"));
+        let mut waiting = self.queue.lock();
+        let Some(hasher) = waiting.idle.take() else {
+            waiting.parts.push_back(part);
+            return;
+        };
+        drop(waiting);
+        let queue = Arc::clone(&self.queue);
+        tokio::task::spawn_blocking(move || hash(&queue, hasher, part));
     }
 }
 
-/// A reader that hands out an artifact's parts in their order.
+/// Hashes a part, and those that come meanwhile.
+fn hash(queue: &Mutex<HashQueue>, mut hasher: Sha256, first: (Bytes, OwnedSemaphorePermit)) {
+    let mut part = Some(first);
+    while let Some((bytes, place)) = part {
+        hasher.update(&bytes);
+        let mut waiting = queue.lock();
+        part = waiting.parts.pop_front();
+        if part.is_none() {
+            waiting.idle = Some(std::mem::take(&mut hasher));
+        }
+        drop(waiting);
+        drop((bytes, place));
+    }
+}
+
+/// How many parts are read before they are asked for.
+const READ_AHEAD: usize = 2;
+
+/// An artifact's parts in their order, read ahead.
 #[derive(Debug)]
 pub(super) struct Parts {
+    reading: Arc<Mutex<Reading>>,
+    received: mpsc::UnboundedReceiver<Result<Part, RemoteStorageError>>,
+    /// Bytes of the parts that have not been handed out.
+    left: u64,
+    hasher: Option<SharedHasher>,
+}
+
+/// As with the digest, one thread reads on while there are places, and waits for none.
+#[derive(Debug)]
+struct Reading {
+    /// How many parts may be read.
+    places: usize,
+    /// `None` while a thread has it, and at the end.
+    idle: Option<Reader>,
+}
+
+#[derive(Debug)]
+struct Reader {
     artifact: Arc<Artifact>,
     part_size: u64,
     offset: u64,
     number: u32,
     buffers: Buffers,
-    hasher: Option<SharedHasher>,
+    sender: mpsc::UnboundedSender<Result<Part, RemoteStorageError>>,
 }
 
 impl Parts {
-    /// The next part and the reader of the one after it; `None` at the end.
+    /// The next part and what hands out the one after it; `None` at the end.
     pub(super) async fn next(mut self) -> Result<Option<(Part, Self)>, RemoteStorageError> {
+        if self.left == 0 {
+            return Ok(None);
+        }
+        let Some(part) = self.received.recv().await else {
+            let stopped = io::Error::other("the thread that reads was stopped with its runtime");
+            return Err(stopped.into());
+        };
+        let part = part?;
+        self.left -= part.bytes.len() as u64;
+        self.reading.lock().places += 1;
+        self.read_on();
+        if let Some(hasher) = &self.hasher {
+            hasher.update(part.bytes.clone()).await;
+        }
+        Ok(Some((part, self)))
+    }
+
+    /// Has a thread read, if none does.
+    fn read_on(&self) {
+        let idle = self.reading.lock().idle.take();
+        if let Some(reader) = idle {
+            let reading = Arc::clone(&self.reading);
+            tokio::task::spawn_blocking(move || read_ahead(&reading, reader));
+        }
+    }
+}
+
+/// Reads while there are places.
+fn read_ahead(reading: &Mutex<Reading>, mut reader: Reader) {
+    loop {
+        let mut now = reading.lock();
+        let Some(left) = now.places.checked_sub(1) else {
+            now.idle = Some(reader);
+            return;
+        };
+        now.places = left;
+        drop(now);
+        let Some(part) = reader.read().transpose() else {
+            return;
+        };
+        let is_last = part.is_err();
+        // Nobody receives it when the upload has been given up.
+        if reader.sender.send(part).is_err() || is_last {
+            return;
+        }
+    }
+}
+
+impl Reader {
+    /// The next part; `None` at the end.
+    fn read(&mut self) -> Result<Option<Part>, RemoteStorageError> {
         let length = self.part_size.min(self.artifact.length - self.offset);
         if length == 0 {
             return Ok(None);
         }
-        let (part, parts) = blocking(move || {
-            let bytes = match &self.artifact.content {
-                // Both fit: the bytes are in memory.
-                #[allow(clippy::cast_possible_truncation)]
-                Content::Memory(bytes) => {
-                    bytes.slice(self.offset as usize..(self.offset + length) as usize)
+        let bytes = match &self.artifact.content {
+            // Both fit: the bytes are in memory.
+            #[allow(clippy::cast_possible_truncation)]
+            Content::Memory(bytes) => {
+                bytes.slice(self.offset as usize..(self.offset + length) as usize)
+            }
+            Content::File { path, file } => {
+                if self.offset == 0 {
+                    // An upload that is started anew reads from the beginning again.
+                    let mut file = file;
+                    file.rewind()
+                        .map_err(|error| RemoteStorageError::io("rewind", path, error))?;
                 }
-                Content::File { path, file } => {
-                    if self.offset == 0 {
-                        // An upload that is started anew reads from the beginning again.
-                        let mut file = file;
-                        file.rewind()
-                            .map_err(|error| RemoteStorageError::io("rewind", path, error))?;
-                    }
-                    let read = read_exactly(file, path, length, self.buffers.take())?;
-                    self.buffers.lend(read)
-                }
-            };
-            self.number += 1;
-            let part = Part {
-                number: self.number,
-                offset: self.offset,
-                bytes,
-            };
-            self.offset += length;
-            Ok((part, self))
-        })
-        .await?;
-        if let Some(hasher) = &parts.hasher {
-            hasher.update(part.bytes.clone()).await;
-        }
-        Ok(Some((part, parts)))
+                let mut buffer = self.buffers.take();
+                read_exactly(file, path, length, &mut buffer)?;
+                self.buffers.lend(buffer)
+            }
+        };
+        self.number += 1;
+        let part = Part {
+            number: self.number,
+            offset: self.offset,
+            bytes,
+        };
+        self.offset += length;
+        Ok(Some(part))
     }
 }
 
-/// The buffers of the parts of one upload, used again when a part is hashed and sent: new memory
-/// for each would cost as much time as reading into it.
+/// The buffers of the parts of one upload, used again when a part is sent, with what they hold: new
+/// memory for each, or clearing it, would cost as much time as reading into it.
 #[derive(Clone, Debug, Default)]
 struct Buffers(Arc<Mutex<Vec<Vec<u8>>>>);
 
 impl Buffers {
-    /// An empty buffer.
+    /// A buffer of any length and content.
     fn take(&self) -> Vec<u8> {
         self.0.lock().pop().unwrap_or_default()
     }
@@ -228,34 +363,34 @@ impl AsRef<[u8]> for Lent {
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        let mut buffer = std::mem::take(&mut self.buffer);
-        buffer.clear();
+        let buffer = std::mem::take(&mut self.buffer);
         self.home.0.lock().push(buffer);
     }
 }
 
-/// Reads the next `length` bytes, which a file of the length checked before has, into an empty
-/// buffer.
+/// Reads the next `length` bytes, which a file of the length checked before has, in place of what the
+/// buffer holds.
 fn read_exactly(
     mut file: &File,
     path: &Path,
     length: u64,
-    mut buffer: Vec<u8>,
-) -> Result<Vec<u8>, RemoteStorageError> {
+    buffer: &mut Vec<u8>,
+) -> Result<(), RemoteStorageError> {
     let failed = |error| RemoteStorageError::io("read", path, error);
-    let capacity = usize::try_from(length)
+    let length = usize::try_from(length)
         .map_err(|error| failed(io::Error::new(io::ErrorKind::InvalidInput, error)))?;
-    buffer.reserve_exact(capacity);
-    let read = Read::take(&mut file, length)
-        .read_to_end(&mut buffer)
-        .map_err(failed)?;
-    if (read as u64) < length {
-        return Err(failed(io::Error::new(
-            io::ErrorKind::UnexpectedEof,
-            format!("the file has become shorter: {length} bytes were due here, {read} came"),
-        )));
+    if buffer.len() < length {
+        // New memory that is zero already, where growing would write to it.
+        *buffer = vec![0; length];
     }
-    Ok(buffer)
+    buffer.truncate(length);
+    file.read_exact(buffer).map_err(|error| match error.kind() {
+        io::ErrorKind::UnexpectedEof => failed(io::Error::new(
+            error.kind(),
+            format!("the file has become shorter: the {length} bytes due here are not there"),
+        )),
+        _ => failed(error),
+    })
 }
 
 /// Runs file work where it may block.
@@ -282,7 +417,6 @@ mod tests {
         assert_eq!(hashed, [7; 32][..]);
         drop(hashed);
         let again = buffers.take();
-        assert!(again.is_empty());
         assert_eq!((again.as_ptr(), again.capacity()), (place, 64));
     }
 }
