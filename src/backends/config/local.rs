@@ -13,7 +13,7 @@ use crate::error::RemoteStorageError;
 use crate::layout::KeyPrefix;
 
 /// The length of a part, and of the shortest file that goes in parts.
-const PART_BYTES: usize = 4 * 1024 * 1024;
+const PART_BYTES: usize = 2 * 1024 * 1024;
 
 /// Checks what can be checked without touching the file system.
 pub(super) fn validate(root: &Path) -> Result<(), RemoteStorageError> {
