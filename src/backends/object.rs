@@ -505,9 +505,8 @@ impl ObjectStoreClient {
         // Not a reference of its own: these are counted where all requests would have to.
         let handles = self.handles.load();
         let call = handles.object.get_opts(request.target.key(), options);
-        let result = call
-            .await
-            .map_err(|error| self.get_failed(request, error))?;
+        let answer = call.await;
+        let result = answer.map_err(|error| self.get_failed(request, error))?;
         let range = answered_range(request, &result)?;
         Ok(Answer {
             length: range.end - range.start,

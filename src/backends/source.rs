@@ -419,4 +419,77 @@ mod tests {
         let again = buffers.take();
         assert_eq!((again.as_ptr(), again.capacity()), (place, 64));
     }
+
+    fn artifact(content: &[u8]) -> (tempfile::NamedTempFile, Arc<Artifact>) {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), content).unwrap();
+        let artifact = Artifact::open(LOG_FILE_SUFFIX, file.path()).unwrap();
+        (file, Arc::new(artifact))
+    }
+
+    /// How many parts have been read once nothing more is read.
+    async fn settled(reading: &Mutex<Reading>) -> u32 {
+        loop {
+            if let Some(reader) = &reading.lock().idle {
+                return reader.number;
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn two_parts_are_read_before_they_are_asked_for_and_one_more_for_each_that_was() {
+        let (_file, artifact) = artifact(&[7; 10 * 1024]);
+        let mut parts = artifact.parts(1024, None);
+        let reading = Arc::clone(&parts.reading);
+        for number in 1..=4 {
+            assert_eq!(settled(&reading).await, number + 1);
+            let (part, rest) = parts.next().await.unwrap().unwrap();
+            assert_eq!(
+                (part.number, part.offset),
+                (number, u64::from(number - 1) * 1024)
+            );
+            parts = rest;
+        }
+        // Nobody wants the rest: a reader that has a part ends when it cannot hand it over.
+        drop(parts);
+    }
+
+    #[tokio::test]
+    async fn parts_are_those_of_the_file_and_the_digest_is_that_of_their_bytes() {
+        let content: Vec<u8> = (0..100_003_u32).flat_map(u32::to_le_bytes).collect();
+        let (_file, artifact) = artifact(&content);
+        for part_size in [1000, 65_536, 400_012, 1 << 20] {
+            let hasher = SharedHasher::new();
+            let mut parts = artifact.parts(part_size, Some(hasher.clone()));
+            let mut read = Vec::new();
+            while let Some((part, rest)) = parts.next().await.unwrap() {
+                assert_eq!(part.offset, read.len() as u64);
+                read.extend_from_slice(&part.bytes);
+                parts = rest;
+            }
+            assert!(read == content, "parts of {part_size}");
+            let expected: [u8; 32] = Sha256::digest(&content).into();
+            assert_eq!(hasher.digest().await, expected, "parts of {part_size}");
+        }
+        assert_eq!(
+            SharedHasher::new().digest().await[..],
+            Sha256::digest([])[..]
+        );
+    }
+
+    #[tokio::test]
+    async fn a_file_that_becomes_shorter_is_an_error_and_not_a_shorter_object() {
+        let (file, artifact) = artifact(&[7; 10 * 1024]);
+        file.as_file().set_len(2_500).unwrap();
+        let mut parts = artifact.parts(1024, None);
+        for _ in 0..2 {
+            parts = parts.next().await.unwrap().unwrap().1;
+        }
+        let error = parts.next().await.unwrap_err();
+        assert!(
+            format!("{error:?}").contains("has become shorter"),
+            "{error:?}"
+        );
+    }
 }

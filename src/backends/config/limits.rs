@@ -19,9 +19,10 @@ const MAX_SEGMENT_BYTES: u64 = i32::MAX as u64;
 /// The limits that the layers above a store keep.
 ///
 /// Each store's configuration has these as fields of its own and makes this value of them; the
-/// `Default` is the same for every store but a local directory, where files of 4 MiB and more go in
-/// parts of 4 MiB, eight at once. Memory of one copy is bounded by `max_parts_in_flight` ×
-/// `multipart_chunk_size`, or by `multipart_threshold` for a file that goes in one request.
+/// `Default` is the same for every store but a local directory, where files of 2 MiB and more go in
+/// parts of 2 MiB, eight at once. Memory of one copy is bounded by `max_parts_in_flight` ×
+/// `multipart_chunk_size`, and two parts more that are read ahead (five in an archive, which hashes
+/// them), or by `multipart_threshold` for a file that goes in one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestLimits {
     /// How often a failed request to the store is repeated: 0 is one attempt, n is n + 1. Default

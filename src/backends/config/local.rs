@@ -87,11 +87,11 @@ mod tests {
     fn a_local_copy_goes_in_short_parts_and_holds_less_memory_than_one_over_a_network() {
         let (local, other) = (limits(), RequestLimits::default());
         local.validate().unwrap();
-        assert_eq!(local.multipart_threshold, 4_194_304);
+        assert_eq!(local.multipart_threshold, 2_097_152);
         let memory = |limits: &RequestLimits| {
             limits.max_parts_in_flight as u64 * limits.multipart_chunk_size as u64
         };
-        assert_eq!(memory(&local), 33_554_432);
+        assert_eq!(memory(&local), 16_777_216);
         assert!(memory(&local) < memory(&other).min(other.multipart_threshold));
     }
 }
