@@ -187,7 +187,13 @@ fn local_files(dir: &std::path::Path, log: &[u8]) -> Arc<LogSegmentData> {
 
 fn copy(c: &mut Criterion) {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    for (name, log_len) in [("copy, 64 MiB", 64 << 20), ("copy, 192 MiB", 192 << 20)] {
+    // Kafka's segments have up to 1 GiB by default.
+    let sizes = [
+        ("copy, 64 MiB", 64 << 20),
+        ("copy, 192 MiB", 192 << 20),
+        ("copy, 1 GiB", 1 << 30),
+    ];
+    for (name, log_len) in sizes {
         let dir = tempfile::tempdir().expect("a directory");
         let root = dir.path().join("tier");
         let log: Vec<u8> = (0..log_len)
