@@ -293,7 +293,9 @@ impl Copy<'_> {
             let sent = AtomicU64::new(0);
             let tags = self.send_parts(parts, &upload, target, &sent).await;
             let digested = match (tags, hasher) {
-                (Ok(tags), Some(hasher)) => Ok((tags, Some(hasher.digest().await))),
+                (Ok(tags), Some(hasher)) => {
+                    hasher.digest().await.map(|sha256| (tags, Some(sha256)))
+                }
                 (Ok(tags), None) => Ok((tags, None)),
                 (Err(error), _) => Err(error),
             };

@@ -5,7 +5,8 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{self, Read as _, Seek as _};
+use std::io;
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -103,7 +104,7 @@ impl Artifact {
                 Content::Memory(bytes) => bytes,
                 Content::File { path, file } => {
                     let mut buffer = Vec::new();
-                    read_exactly(&file, &path, self.length, &mut buffer)?;
+                    read_exactly(&file, &path, 0, self.length, &mut buffer)?;
                     buffer.into()
                 }
             };
@@ -113,7 +114,7 @@ impl Artifact {
         .await
     }
 
-    /// Begins to read the artifact part by part, from its beginning. Only one reader may be in use.
+    /// Begins to read the artifact part by part, from its beginning.
     pub(super) fn parts(self: &Arc<Self>, part_size: u64, hasher: Option<SharedHasher>) -> Parts {
         let (sender, received) = mpsc::unbounded_channel();
         let reader = Reader {
@@ -173,12 +174,12 @@ impl SharedHasher {
     }
 
     /// The digest of what was handed out so far.
-    pub(super) async fn digest(&self) -> [u8; 32] {
+    pub(super) async fn digest(&self) -> Result<[u8; 32], RemoteStorageError> {
         let _all = self.places.acquire_many(HASHED_AHEAD).await;
         let queue = self.queue.lock();
-        let hasher = queue.idle.as_ref();
-        let hasher = hasher.expect("it is given back before the last place is");
-        hasher.clone().finalize().into()
+        // A thread gives it back before the last place.
+        let hasher = queue.idle.as_ref().ok_or_else(stopped)?;
+        Ok(hasher.clone().finalize().into())
     }
 
     /// Hashes a part in the background, when those before it are done.
@@ -250,8 +251,7 @@ impl Parts {
             return Ok(None);
         }
         let Some(part) = self.received.recv().await else {
-            let stopped = io::Error::other("the thread that reads was stopped with its runtime");
-            return Err(stopped.into());
+            return Err(stopped());
         };
         let part = part?;
         self.left -= part.bytes.len() as u64;
@@ -271,6 +271,11 @@ impl Parts {
             tokio::task::spawn_blocking(move || read_ahead(&reading, reader));
         }
     }
+}
+
+/// The error of work whose thread never ran, or did not come to its end.
+fn stopped() -> RemoteStorageError {
+    io::Error::other("a thread that reads or hashes was stopped with its runtime").into()
 }
 
 /// Reads while there are places.
@@ -308,14 +313,8 @@ impl Reader {
                 bytes.slice(self.offset as usize..(self.offset + length) as usize)
             }
             Content::File { path, file } => {
-                if self.offset == 0 {
-                    // An upload that is started anew reads from the beginning again.
-                    let mut file = file;
-                    file.rewind()
-                        .map_err(|error| RemoteStorageError::io("rewind", path, error))?;
-                }
                 let mut buffer = self.buffers.take();
-                read_exactly(file, path, length, &mut buffer)?;
+                read_exactly(file, path, self.offset, length, &mut buffer)?;
                 self.buffers.lend(buffer)
             }
         };
@@ -368,11 +367,12 @@ impl Drop for Lent {
     }
 }
 
-/// Reads the next `length` bytes, which a file of the length checked before has, in place of what the
-/// buffer holds.
+/// Reads `length` bytes, which a file of the length checked before has, in place of what the buffer
+/// holds. Not from where the file stands: a reader that was given up may still be at it.
 fn read_exactly(
-    mut file: &File,
+    file: &File,
     path: &Path,
+    offset: u64,
     length: u64,
     buffer: &mut Vec<u8>,
 ) -> Result<(), RemoteStorageError> {
@@ -384,7 +384,8 @@ fn read_exactly(
         *buffer = vec![0; length];
     }
     buffer.truncate(length);
-    file.read_exact(buffer).map_err(|error| match error.kind() {
+    let read = file.read_exact_at(buffer, offset);
+    read.map_err(|error| match error.kind() {
         io::ErrorKind::UnexpectedEof => failed(io::Error::new(
             error.kind(),
             format!("the file has become shorter: the {length} bytes due here are not there"),
@@ -470,12 +471,32 @@ mod tests {
             }
             assert!(read == content, "parts of {part_size}");
             let expected: [u8; 32] = Sha256::digest(&content).into();
-            assert_eq!(hasher.digest().await, expected, "parts of {part_size}");
+            assert_eq!(
+                hasher.digest().await.unwrap(),
+                expected,
+                "parts of {part_size}"
+            );
         }
         assert_eq!(
-            SharedHasher::new().digest().await[..],
+            SharedHasher::new().digest().await.unwrap()[..],
             Sha256::digest([])[..]
         );
+    }
+
+    #[tokio::test]
+    async fn a_reader_that_was_given_up_does_not_move_the_next_one() {
+        let content: Vec<u8> = (0..1_000_003_u32).flat_map(u32::to_le_bytes).collect();
+        let (_file, artifact) = artifact(&content);
+        for _ in 0..20 {
+            drop(artifact.parts(1 << 20, None));
+            let mut parts = artifact.parts(1 << 20, None);
+            let mut read = Vec::new();
+            while let Some((part, rest)) = parts.next().await.unwrap() {
+                read.extend_from_slice(&part.bytes);
+                parts = rest;
+            }
+            assert!(read == content);
+        }
     }
 
     #[tokio::test]
