@@ -8,6 +8,7 @@ use std::time::Duration;
 use futures::TryStreamExt;
 use futures::stream::{self, FuturesUnordered};
 use object_store::PutPayload;
+use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 use tokio_util::task::TaskTracker;
 use tower::Service;
@@ -88,6 +89,7 @@ impl Copier {
             copier: &self,
             op: &op,
             wrote: AtomicBool::new(false),
+            under_way: Mutex::default(),
         };
         let result = copy.run().await;
         match &result {
@@ -139,6 +141,8 @@ struct Copy<'a> {
     op: &'a CopySegment,
     /// Whether anything was sent that may have to be removed.
     wrote: AtomicBool,
+    /// What is being sent, in the order in which it was begun: keys, and parts.
+    under_way: Mutex<Vec<(Arc<str>, Option<u32>)>>,
 }
 
 impl Copy<'_> {
@@ -208,6 +212,29 @@ impl Copy<'_> {
         &self.op.progress
     }
 
+    /// Tells that an object or a part of it is sent.
+    fn begins(&self, target: &StoreTarget, part: Option<u32>) {
+        let mut under_way = self.under_way.lock();
+        under_way.push((target.key().as_ref().into(), part));
+        self.tell(&under_way);
+    }
+
+    /// Tells what is still sent, when this is done: a copy that hangs then names what it hangs at.
+    fn ended(&self, target: &StoreTarget, part: Option<u32>) {
+        let mut under_way = self.under_way.lock();
+        under_way.retain(|(key, of)| (&**key, *of) != (target.key().as_ref(), part));
+        self.tell(&under_way);
+    }
+
+    fn tell(&self, under_way: &[(Arc<str>, Option<u32>)]) {
+        if let Some((key, part)) = under_way.last() {
+            self.progress().update(|state| {
+                state.key = Arc::clone(key);
+                state.part = *part;
+            });
+        }
+    }
+
     fn write_once(&self) -> bool {
         self.copier.once.is_some()
     }
@@ -248,23 +275,26 @@ impl Copy<'_> {
     ) -> Result<CopiedObject, RemoteStorageError> {
         let (suffix, size_bytes) = (artifact.suffix, artifact.length);
         let (bytes, sha256) = artifact.read_whole(self.write_once()).await?;
-        self.progress()
-            .update(|state| state.key = target.key().as_ref().into());
+        self.begins(target, None);
         let payload = PutPayload::from(bytes);
-        let target = target.clone();
         let key = target.key().to_string();
-        let written = match sha256 {
-            Some(sha256) => {
-                let create = Create {
-                    target,
-                    payload,
-                    sha256,
-                };
-                self.copier.store.send(create).await
-            }
-            None => self.copier.store.send(Put { target, payload }).await,
-        }
-        .map_err(|error| self.located(error, None))?;
+        let of = target.clone();
+        let sent = if let Some(sha256) = sha256 {
+            let create = Create {
+                target: of,
+                payload,
+                sha256,
+            };
+            self.copier.store.send(create).await
+        } else {
+            let put = Put {
+                target: of,
+                payload,
+            };
+            self.copier.store.send(put).await
+        };
+        let written = sent.map_err(|error| self.located(error, None))?;
+        self.ended(target, None);
         self.progress()
             .update(|state| state.bytes_done += size_bytes);
         Ok(copied(suffix, key, size_bytes, sha256, written))
@@ -312,6 +342,8 @@ impl Copy<'_> {
                 }
                 Err(error) if is_forgotten(&error) && !restarted => {
                     upload.ended();
+                    let key = target.key().as_ref();
+                    self.under_way.lock().retain(|(of, _)| **of != *key);
                     self.take_back(sent.into_inner());
                     restarted = true;
                 }
@@ -363,15 +395,13 @@ impl Copy<'_> {
         target: &StoreTarget,
         sent: &AtomicU64,
     ) -> Result<(u32, PartTag), RemoteStorageError> {
-        self.progress().update(|state| {
-            state.key = target.key().as_ref().into();
-            state.part = Some(part.number);
-        });
+        self.begins(target, Some(part.number));
         let length = part.bytes.len() as u64;
         let tag = upload
             .put_part(part.number, part.offset, part.bytes)
             .await
             .map_err(|error| self.located(error, Some(part.number)))?;
+        self.ended(target, Some(part.number));
         sent.fetch_add(length, Ordering::Relaxed);
         self.progress().update(|state| state.bytes_done += length);
         Ok((part.number, tag))
