@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use futures::future::{BoxFuture, Either};
+use futures::future::BoxFuture;
 use object_store::path::Path;
 use object_store::{ObjectMeta, PutPayload};
 use parking_lot::Mutex;
@@ -131,8 +131,7 @@ impl<Op: StorageOp> OpStack<Op> {
             let kept = own.as_mut().and_then(|own| own.take());
             let mut instance = kept.unwrap_or_else(|| service.clone());
             let call = call_when_ready(&mut instance, op);
-            // One that was not ready has a place in some queue, which goes with it.
-            if let (Some(own), Either::Left(_)) = (&mut own, &call) {
+            if let Some(own) = &mut own {
                 **own = Some(instance);
             }
             Box::pin(call)

@@ -321,15 +321,15 @@ impl Copy<'_> {
                 .await
                 .map_err(|error| self.located(error, None))?;
             let sent = AtomicU64::new(0);
-            let tags = self.send_parts(parts, &upload, target, &sent).await;
-            let digested = match (tags, hasher) {
-                (Ok(tags), Some(hasher)) => {
-                    hasher.digest().await.map(|sha256| (tags, Some(sha256)))
-                }
-                (Ok(tags), None) => Ok((tags, None)),
-                (Err(error), _) => Err(error),
+            let sending = async {
+                let tags = self.send_parts(parts, &upload, target, &sent).await?;
+                let sha256 = match hasher {
+                    Some(hasher) => Some(hasher.digest().await?),
+                    None => None,
+                };
+                Ok((tags, sha256))
             };
-            match digested {
+            match sending.await {
                 Ok((tags, sha256)) => {
                     return Ok(Uploaded {
                         upload,
@@ -369,8 +369,8 @@ impl Copy<'_> {
     }
 
     /// Sends an artifact's parts, a few at a time, and takes the next when a place is free: memory
-    /// is bounded however slow the store is. `sent` counts the bytes of the parts
-    /// that the store has taken, whatever becomes of the others.
+    /// is bounded however slow the store is. `sent` counts the bytes of the parts that the store
+    /// has taken, whatever becomes of the others.
     async fn send_parts(
         &self,
         parts: Parts,

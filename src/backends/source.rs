@@ -175,40 +175,65 @@ impl SharedHasher {
 
     /// The digest of what was handed out so far.
     pub(super) async fn digest(&self) -> Result<[u8; 32], RemoteStorageError> {
-        let _all = self.places.acquire_many(HASHED_AHEAD).await;
+        let all = self.places.acquire_many(HASHED_AHEAD).await;
+        let _all = all.map_err(|_| stopped())?;
         let queue = self.queue.lock();
-        // A thread gives it back before the last place.
-        let hasher = queue.idle.as_ref().ok_or_else(stopped)?;
+        let hasher = queue.idle.as_ref();
+        let hasher = hasher.expect("it is given back before the last place is");
         Ok(hasher.clone().finalize().into())
     }
 
     /// Hashes a part in the background, when those before it are done.
-    async fn update(&self, bytes: Bytes) {
+    async fn update(&self, bytes: Bytes) -> Result<(), RemoteStorageError> {
         let place = Arc::clone(&self.places).acquire_owned().await;
-        let part = (bytes, place.expect("nobody closes it"));
+        let part = (bytes, place.map_err(|_| stopped())?);
         let mut waiting = self.queue.lock();
         let Some(hasher) = waiting.idle.take() else {
             waiting.parts.push_back(part);
-            return;
+            return Ok(());
         };
         drop(waiting);
-        let queue = Arc::clone(&self.queue);
-        tokio::task::spawn_blocking(move || hash(&queue, hasher, part));
+        let hashing = Hashing {
+            of: self.clone(),
+            hasher: Some(hasher),
+        };
+        tokio::task::spawn_blocking(move || hashing.run(part));
+        Ok(())
     }
 }
 
-/// Hashes a part, and those that come meanwhile.
-fn hash(queue: &Mutex<HashQueue>, mut hasher: Sha256, first: (Bytes, OwnedSemaphorePermit)) {
-    let mut part = Some(first);
-    while let Some((bytes, place)) = part {
-        hasher.update(&bytes);
-        let mut waiting = queue.lock();
-        part = waiting.parts.pop_front();
-        if part.is_none() {
-            waiting.idle = Some(std::mem::take(&mut hasher));
+/// The hasher while a thread has it.
+struct Hashing {
+    of: SharedHasher,
+    /// `None` when it has been given back.
+    hasher: Option<Sha256>,
+}
+
+impl Hashing {
+    /// Hashes a part, and those that come meanwhile.
+    fn run(mut self, first: (Bytes, OwnedSemaphorePermit)) {
+        let mut part = Some(first);
+        while let (Some((bytes, place)), Some(hasher)) = (part, &mut self.hasher) {
+            hasher.update(&bytes);
+            let mut waiting = self.of.queue.lock();
+            part = waiting.parts.pop_front();
+            if part.is_none() {
+                waiting.idle = self.hasher.take();
+            }
+            drop(waiting);
+            drop((bytes, place));
         }
-        drop(waiting);
-        drop((bytes, place));
+    }
+}
+
+impl Drop for Hashing {
+    /// A thread that was stopped with its runtime has taken the digest along: whoever waits for a
+    /// place is told, instead of waiting for ever.
+    fn drop(&mut self) {
+        if self.hasher.is_some() {
+            self.of.places.close();
+            self.of.queue.lock().parts.clear();
+        }
     }
 }
 
@@ -258,7 +283,7 @@ impl Parts {
         self.reading.lock().places += 1;
         self.read_on();
         if let Some(hasher) = &self.hasher {
-            hasher.update(part.bytes.clone()).await;
+            hasher.update(part.bytes.clone()).await?;
         }
         Ok(Some((part, self)))
     }
@@ -483,18 +508,37 @@ mod tests {
         );
     }
 
-    #[tokio::test]
-    async fn a_reader_that_was_given_up_does_not_move_the_next_one() {
-        let content: Vec<u8> = (0..1_000_003_u32).flat_map(u32::to_le_bytes).collect();
-        let (_file, artifact) = artifact(&content);
-        for _ in 0..20 {
-            drop(artifact.parts(1 << 20, None));
-            let mut parts = artifact.parts(1 << 20, None);
-            let mut read = Vec::new();
-            while let Some((part, rest)) = parts.next().await.unwrap() {
-                read.extend_from_slice(&part.bytes);
-                parts = rest;
+    #[test]
+    fn a_digest_whose_thread_was_stopped_is_an_error_and_no_wait() {
+        let stopped_runtime = tokio::runtime::Runtime::new().unwrap();
+        let handle = stopped_runtime.handle().clone();
+        stopped_runtime.shutdown_background();
+        let _entered = handle.enter();
+        futures::executor::block_on(async {
+            let hasher = SharedHasher::new();
+            hasher.update(Bytes::from_static(b"lost")).await.unwrap();
+            for _ in 0..HASHED_AHEAD {
+                hasher.update(Bytes::new()).await.unwrap_err();
             }
+            hasher.digest().await.unwrap_err();
+        });
+    }
+
+    #[tokio::test]
+    async fn readers_of_one_file_do_not_move_each_other() {
+        let content: Vec<u8> = (0..10_000_u32).flat_map(u32::to_le_bytes).collect();
+        let (_file, artifact) = artifact(&content);
+        // As when an upload is started anew while the reader that was given up still reads.
+        let mut readers = [1, 2].map(|_| Some((artifact.parts(1000, None), Vec::new())));
+        for _ in 0..40 {
+            for reader in &mut readers {
+                let (parts, mut read) = reader.take().unwrap();
+                let (part, parts) = parts.next().await.unwrap().unwrap();
+                read.extend_from_slice(&part.bytes);
+                *reader = Some((parts, read));
+            }
+        }
+        for (_, read) in readers.into_iter().flatten() {
             assert!(read == content);
         }
     }

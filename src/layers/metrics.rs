@@ -73,8 +73,8 @@ use crate::ops::{OpService, StorageOp, beginning};
 /// A [`Layer`] that wraps services in [`Metrics`].
 #[derive(Clone, Debug, Default)]
 pub struct MetricsLayer {
-    /// `None` for those of the process: most calls are no copies, and every service is cloned for
-    /// each of its calls.
+    /// `None` for those of the process: most calls are no copies, and a retry clones its service
+    /// for each of them.
     copies: Option<CopiesInFlight>,
 }
 

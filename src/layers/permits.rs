@@ -191,8 +191,9 @@ async fn waited<S>(direction: Direction, permits: Permits<S>) -> Held<S> {
     let waiting = Waiting::start(direction);
     let permit = permits.shared.pools.of(direction).acquire().await;
     permit.expect("the pools are never closed").forget();
+    let permit = Permit { direction, permits };
     drop(waiting);
-    Held::start(direction, permits)
+    Held::start(permit)
 }
 
 /// A wait for a permit; recorded when it ends, also when the caller gave up.
@@ -216,11 +217,22 @@ impl Drop for Waiting {
     }
 }
 
-/// A request in flight, and its permit.
-struct Held<S> {
-    in_flight: Gauge,
+/// A permit that was taken and forgotten: one of the pool's own would borrow it.
+struct Permit<S> {
     direction: Direction,
     permits: Permits<S>,
+}
+
+impl<S> Drop for Permit<S> {
+    fn drop(&mut self) {
+        self.permits.shared.pools.of(self.direction).add_permits(1);
+    }
+}
+
+/// A request in flight, and its permit, which comes back though a metrics recorder panics.
+struct Held<S> {
+    in_flight: Gauge,
+    permit: Permit<S>,
 }
 
 impl<S> Held<S> {
@@ -230,33 +242,28 @@ impl<S> Held<S> {
         if pool.try_acquire().map(SemaphorePermit::forget).is_err() {
             return Err(permits);
         }
+        let permit = Permit { direction, permits };
         permit_wait(direction).record(Duration::ZERO);
-        Ok(Self::start(direction, permits))
+        Ok(Self::start(permit))
     }
 
-    /// Takes over a permit that was taken and forgotten: one of the pool's own would borrow it.
-    fn start(direction: Direction, permits: Permits<S>) -> Self {
-        let in_flight = requests_in_flight(direction);
+    fn start(permit: Permit<S>) -> Self {
+        let in_flight = requests_in_flight(permit.direction);
         in_flight.increment(1.0);
-        Self {
-            in_flight,
-            direction,
-            permits,
-        }
+        Self { in_flight, permit }
     }
 
     fn inner(&self) -> S
     where
         S: Clone,
     {
-        self.permits.shared.inner.clone()
+        self.permit.permits.shared.inner.clone()
     }
 }
 
 impl<S> Drop for Held<S> {
     fn drop(&mut self) {
         self.in_flight.decrement(1.0);
-        self.permits.shared.pools.of(self.direction).add_permits(1);
     }
 }
 

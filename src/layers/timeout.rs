@@ -1,9 +1,9 @@
 //! Bounds one attempt of one store request.
 //!
 //! The limit is on silence, not on length: a request whose body moves is never cut, however long
-//! it takes. The layer runs the attempt inside an [`Activity`](crate::ops::Activity); whatever moves bytes of a body
-//! marks it. Without a mark the limit is on the answer. Waiting below this layer (for the
-//! service to be ready, for a permit) is silence too.
+//! it takes. The layer runs the attempt inside an [`Activity`](crate::ops::Activity); whatever
+//! moves bytes of a body marks it. Without a mark the limit is on the answer. Waiting below this
+//! layer (for the service to be ready, for a permit) is silence too.
 //!
 //! It goes inside the retry, which repeats an attempt that ran out of time, and outside the
 //! permits. When time runs out, and when the caller drops the call, the attempt is dropped; a

@@ -1,7 +1,7 @@
 //! Signs of life of a store request whose body is on its way.
 //!
 //! A long body is not a hung request: the timeout of an attempt limits silence, not length. The
-//! timeout layer runs the attempt inside [`Activity::scope`]; whatever moves the body's bytes
+//! timeout layer runs the attempt in the scope of one; whatever moves the body's bytes
 //! marks the activity that it finds there.
 
 use std::cell::RefCell;

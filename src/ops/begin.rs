@@ -36,15 +36,21 @@ pub(crate) fn begin_together<T>(began: Instant, begin: impl FnOnce() -> T) -> T 
 /// A call that [`call_when_ready`] made.
 pub(crate) type ReadyCall<S, Op> = Either<<S as Service<Op>>::Future, Oneshot<S, Op>>;
 
-/// Calls a service: this instance if it is ready at once, or else a clone when that is.
+/// Calls a service: at once if it is ready, or else when it is.
+///
+/// An instance that is not ready has its place in some queue, and goes with the call; a clone stays
+/// in its stead. Kept, it could be given a permit that nobody uses.
 pub(crate) fn call_when_ready<Op: StorageOp, S: OpService<Op>>(
     service: &mut S,
     op: Op,
 ) -> ReadyCall<S, Op> {
-    // Nobody is woken: the clone asks again.
+    // Nobody is woken: the call asks again.
     match service.poll_ready(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(Ok(())) => Either::Left(service.call(op)),
-        Poll::Ready(Err(_)) | Poll::Pending => Either::Right(service.clone().oneshot(op)),
+        Poll::Ready(Err(_)) | Poll::Pending => {
+            let fresh = service.clone();
+            Either::Right(std::mem::replace(service, fresh).oneshot(op))
+        }
     }
 }
 

@@ -132,8 +132,8 @@ impl Lifecycle {
     }
 }
 
-/// Part of the calls in flight. A place is taken again once its call has ended, so that in the long run none of
-/// them allocates.
+/// Part of the calls in flight. A place is taken again once its call has ended, so that in the long
+/// run none of them allocates.
 #[derive(Debug, Default)]
 struct Calls {
     places: Vec<Option<(Begun, CutOff)>>,

@@ -90,6 +90,8 @@ impl Checksum {
     ///
     /// The header is not there.
     pub(crate) fn of(start: &[u8], prefix: &BatchPrefix) -> Result<Self, RemoteStorageError> {
+        // Where the checksum stands, and from where on it covers the bytes: in a record batch from
+        // the attributes on (KIP-98), in a message from behind itself.
         let (declared_at, from) = if prefix.magic == 2 {
             (17, 21)
         } else {

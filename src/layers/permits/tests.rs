@@ -1,6 +1,8 @@
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use bytes::Bytes;
+use metrics::{Key, KeyName, Metadata, SharedString, Unit};
 use metrics_util::debugging::DebuggingRecorder;
 use tokio::time::advance;
 use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok, task};
@@ -133,6 +135,35 @@ impl Drop for SendOnDrop {
     fn drop(&mut self) {
         let _ = self.1.send(self.0.reads.available_permits());
     }
+}
+
+/// A recorder that cannot be used.
+struct Panics;
+
+impl metrics::Recorder for Panics {
+    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn register_counter(&self, _: &Key, _: &Metadata<'_>) -> metrics::Counter {
+        panic!("a recorder")
+    }
+    fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
+        panic!("a recorder")
+    }
+    fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> metrics::Histogram {
+        metrics::Histogram::noop()
+    }
+}
+
+#[tokio::test]
+async fn a_recorder_that_panics_takes_no_permit_along() {
+    let layer = PermitsLayer::new(1, 1);
+    let (mut service, _handle) =
+        mock::spawn_with(|mock: Mock<Get, Fetched>| layer.layer(samples::typed(mock)));
+    let mut call = task::spawn(service.call(get()));
+    let poll = AssertUnwindSafe(|| metrics::with_local_recorder(&Panics, || call.poll()));
+    assert!(catch_unwind(poll).is_err());
+    assert_eq!(layer.pools.reads.available_permits(), 1);
 }
 
 #[tokio::test]

@@ -1,3 +1,7 @@
+use std::future::{Ready, ready};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use tokio::time::{advance, sleep};
 use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok, task};
 use tower::service_fn;
@@ -9,7 +13,7 @@ use crate::error::ErrorKind;
 use crate::layers::PermitsLayer;
 use crate::layers::samples::{self, KEY, Store, fetched, get, unavailable};
 use crate::model::OpKind;
-use crate::ops::{Activity, Fetched, Get, PartTag, PutPart, StoreTarget};
+use crate::ops::{Activity, Delete, Fetched, Get, OpStack, PartTag, PutPart, StoreTarget};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -181,4 +185,68 @@ async fn the_wait_for_a_permit_is_part_of_the_attempt() {
     let mut next = task::spawn(service.call(get()));
     assert_pending!(next.poll());
     assert_request_eq!(handle, get());
+}
+
+/// A service that is never ready, and has a place in a queue from when it was asked.
+struct Queued {
+    queue: Arc<AtomicUsize>,
+    has_place: bool,
+}
+
+impl Clone for Queued {
+    fn clone(&self) -> Self {
+        Self {
+            queue: Arc::clone(&self.queue),
+            has_place: false,
+        }
+    }
+}
+
+impl Drop for Queued {
+    fn drop(&mut self) {
+        self.queue
+            .fetch_sub(usize::from(self.has_place), Ordering::Relaxed);
+    }
+}
+
+impl Service<Delete> for Queued {
+    type Response = ();
+    type Error = RemoteStorageError;
+    type Future = Ready<Result<(), RemoteStorageError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        let is_new = !std::mem::replace(&mut self.has_place, true);
+        self.queue.fetch_add(usize::from(is_new), Ordering::Relaxed);
+        Poll::Pending
+    }
+
+    fn call(&mut self, _: Delete) -> Self::Future {
+        ready(Ok(()))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_place_in_a_queue_goes_with_the_call_that_waits_in_it() {
+    let queue = Arc::new(AtomicUsize::new(0));
+    let service = Queued {
+        queue: Arc::clone(&queue),
+        has_place: false,
+    };
+    let limit = TimeoutLayer::new(LIMIT);
+    for stack in [
+        OpStack::new(service.clone()),
+        // Always ready itself.
+        OpStack::new(limit.layer(service)),
+    ] {
+        let delete = || Delete {
+            target: StoreTarget::object(KEY.into()),
+        };
+        let mut calls = [stack.run(delete()), stack.run(delete())];
+        for call in &mut calls {
+            assert!(futures::poll!(call).is_pending());
+        }
+        assert_eq!(queue.load(Ordering::Relaxed), 2, "one for each call");
+        drop(calls);
+        assert_eq!(queue.load(Ordering::Relaxed), 0);
+    }
 }

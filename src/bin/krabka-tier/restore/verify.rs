@@ -311,9 +311,7 @@ impl Verifier {
             abort,
         })
     }
-}
 
-impl Verifier {
     /// No checksum covers the leader epoch of a batch. A broker that finds another one than the
     /// checkpoint has takes it for one of a later leader.
     fn check_epoch(&self, header: &BatchHeader) -> Result<(), RemoteStorageError> {
