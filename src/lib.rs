@@ -61,6 +61,7 @@ pub use layout::{
     parse_partition_dir_name, parse_segment_file_name, partition_dir_name, segment_file_name,
 };
 pub use metadata::dump::{self, PartitionDump, RlmmCacheDump};
+pub use metadata::topic;
 pub use metadata::{InmemoryRemoteLogMetadataManager, RemoteLogMetadataStore};
 pub use model::{
     CustomMetadata, IndexType, LOG_FILE_SUFFIX, LeaderEpoch, LogSegmentData,

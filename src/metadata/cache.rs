@@ -38,6 +38,8 @@ pub struct RemoteLogMetadataCache {
     /// An epoch stays for its highest offset, also when its last segment is gone.
     pub(super) epochs: BTreeMap<LeaderEpoch, EpochState>,
     pub(super) delete_state: Option<RemotePartitionDeleteState>,
+    /// The offset of the last event that came from an event log.
+    pub(super) applied_offset: Option<i64>,
 }
 
 /// One leader epoch of a partition (Kafka's `RemoteLogLeaderEpochState`).
@@ -60,6 +62,7 @@ impl RemoteLogMetadataCache {
             slots: Slots::default(),
             epochs: BTreeMap::new(),
             delete_state: None,
+            applied_offset: None,
         }
     }
 

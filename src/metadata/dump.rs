@@ -35,6 +35,9 @@ pub struct PartitionDump {
     /// What each leader epoch answers, ascending. Empty: the dump does not carry it, and an
     /// import works it out from the segments.
     pub epochs: Vec<EpochDump>,
+    /// The offset of the last event that was replayed into the cache from an event log; `None`
+    /// when there was none. A replay passes over the events up to it.
+    pub applied_offset: Option<i64>,
 }
 
 /// What one leader epoch of a partition answers.
@@ -61,6 +64,7 @@ impl PartitionDump {
             segments,
             delete_state,
             epochs: Vec::new(),
+            applied_offset: None,
         }
     }
 }
@@ -77,6 +81,7 @@ impl RemoteLogMetadataCache {
             segments: segments.iter().map(SegmentView::to_metadata).collect(),
             delete_state: self.delete_state,
             epochs: self.export_epochs(),
+            applied_offset: self.applied_offset,
         }
     }
 
@@ -105,6 +110,7 @@ impl RemoteLogMetadataCache {
     pub fn import(dump: PartitionDump) -> Self {
         let mut cache = Self::new(dump.topic_id_partition);
         cache.delete_state = dump.delete_state;
+        cache.applied_offset = dump.applied_offset;
         if cache.is_deleted() {
             return cache;
         }

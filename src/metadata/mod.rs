@@ -11,6 +11,7 @@ mod not_ready;
 mod slots;
 mod store;
 mod swappable;
+pub mod topic;
 
 pub use cache::{RemoteLogMetadataCache, SegmentView};
 pub use dump::{EpochDump, PartitionDump, RlmmCacheDump};

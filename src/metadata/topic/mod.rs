@@ -1,0 +1,26 @@
+//! Metadata in a topic: Kafka's `__remote_log_metadata`, and the manager that replays it.
+//!
+//! Every change of a segment's metadata is an event in a log with a fixed number of metadata
+//! partitions. [`MetadataEvent`] is one event and its bytes, which are those of Apache Kafka;
+//! [`metadata_partition_for`] says which metadata partition holds the events of a user's partition;
+//! [`MetadataEventLog`] is the log itself, in this process or on real brokers.
+//! `TopicBasedRemoteLogMetadataManager` replays the assigned metadata partitions into caches and
+//! answers from them; `Snapshot` is what it keeps on the local disk, so that a restart need not
+//! replay everything.
+
+mod event;
+mod in_process;
+mod log;
+mod log_error;
+mod partitioning;
+
+pub use event::{CodecError, MetadataEvent};
+pub use in_process::InProcessMetadataEventLog;
+pub use log::{
+    AssignmentHandle, KeyedEvent, METADATA_TOPIC, MetadataEventLog, MetadataEventPage,
+    MetadataEventRecord, MetadataEventStream, MetadataStreamItem, PartitionStart, RangeVisitor,
+};
+pub use log_error::MetadataLogError;
+pub use partitioning::{
+    metadata_partition_for, metadata_partitions_for, try_metadata_partition_for,
+};
