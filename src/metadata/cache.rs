@@ -39,7 +39,16 @@ pub struct RemoteLogMetadataCache {
     pub(super) epochs: BTreeMap<LeaderEpoch, EpochState>,
     pub(super) delete_state: Option<RemotePartitionDeleteState>,
     /// The offset of the last event that came from an event log.
-    pub(super) applied_offset: Option<i64>,
+    pub(in crate::metadata) applied_offset: Option<i64>,
+}
+
+/// What a legal event does to a cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// It changes something.
+    Change,
+    /// It says what the cache knows already, and changes nothing.
+    Repetition,
 }
 
 /// One leader epoch of a partition (Kafka's `RemoteLogLeaderEpochState`).
@@ -83,16 +92,29 @@ impl RemoteLogMetadataCache {
         &mut self,
         metadata: &RemoteLogSegmentMetadata,
     ) -> Result<(), RemoteStorageError> {
-        if let Some(slot) = self.check_add(metadata)? {
-            let known = self.slots[slot].to_metadata(&self.topic_id_partition);
-            return if known == *metadata {
-                Ok(())
-            } else {
-                Err(invalid_add(metadata, "the id is already in use"))
-            };
+        if self.check_add_segment(metadata)? == Effect::Change {
+            self.insert(metadata);
         }
-        self.insert(metadata);
         Ok(())
+    }
+
+    /// What [`add_segment`](Self::add_segment) would do.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`add_segment`](Self::add_segment).
+    pub fn check_add_segment(
+        &self,
+        metadata: &RemoteLogSegmentMetadata,
+    ) -> Result<Effect, RemoteStorageError> {
+        let Some(slot) = self.slot_for_add(metadata)? else {
+            return Ok(Effect::Change);
+        };
+        if self.slots[slot].to_metadata(&self.topic_id_partition) == *metadata {
+            Ok(Effect::Repetition)
+        } else {
+            Err(invalid_add(metadata, "the id is already in use"))
+        }
     }
 
     /// Records an add that was read from an event log.
@@ -107,7 +129,7 @@ impl RemoteLogMetadataCache {
         &mut self,
         metadata: &RemoteLogSegmentMetadata,
     ) -> Result<(), RemoteStorageError> {
-        if let Some(slot) = self.check_add(metadata)? {
+        if let Some(slot) = self.slot_for_add(metadata)? {
             self.remove(slot);
         }
         self.insert(metadata);
@@ -115,7 +137,7 @@ impl RemoteLogMetadataCache {
     }
 
     /// The slot that the id has, when the add may stand for a repetition.
-    fn check_add(
+    fn slot_for_add(
         &self,
         metadata: &RemoteLogSegmentMetadata,
     ) -> Result<Option<SlotId>, RemoteStorageError> {
@@ -163,24 +185,9 @@ impl RemoteLogMetadataCache {
         &mut self,
         update: &RemoteLogSegmentMetadataUpdate,
     ) -> Result<(), RemoteStorageError> {
-        let id = &update.remote_log_segment_id;
-        let Some(slot_id) = self.slot_of(id) else {
-            return match update.state {
-                RemoteLogSegmentState::DeleteSegmentFinished => Ok(()),
-                _ => Err(RemoteStorageError::SegmentNotFound(id.clone())),
-            };
-        };
-        let slot = &self.slots[slot_id];
-        if slot.is_repeated_by(update) {
+        let Some(slot_id) = self.slot_for_update(update)? else {
             return Ok(());
-        }
-        if slot.state == update.state || !slot.state.is_valid_transition(update.state) {
-            return Err(RemoteStorageError::InvalidSegmentTransition {
-                id: id.clone(),
-                from: slot.state,
-                to: update.state,
-            });
-        }
+        };
         match update.state {
             RemoteLogSegmentState::DeleteSegmentFinished => {
                 self.remove(slot_id);
@@ -193,6 +200,47 @@ impl RemoteLogMetadataCache {
         }
         self.slots[slot_id].apply(update);
         Ok(())
+    }
+
+    /// What [`update_segment`](Self::update_segment) would do.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`update_segment`](Self::update_segment).
+    pub fn check_update_segment(
+        &self,
+        update: &RemoteLogSegmentMetadataUpdate,
+    ) -> Result<Effect, RemoteStorageError> {
+        Ok(match self.slot_for_update(update)? {
+            Some(_) => Effect::Change,
+            None => Effect::Repetition,
+        })
+    }
+
+    /// The segment that the update changes; `None` when it repeats what was done before.
+    fn slot_for_update(
+        &self,
+        update: &RemoteLogSegmentMetadataUpdate,
+    ) -> Result<Option<SlotId>, RemoteStorageError> {
+        let id = &update.remote_log_segment_id;
+        let Some(slot_id) = self.slot_of(id) else {
+            return match update.state {
+                RemoteLogSegmentState::DeleteSegmentFinished => Ok(None),
+                _ => Err(RemoteStorageError::SegmentNotFound(id.clone())),
+            };
+        };
+        let slot = &self.slots[slot_id];
+        if slot.is_repeated_by(update) {
+            return Ok(None);
+        }
+        if slot.state == update.state || !slot.state.is_valid_transition(update.state) {
+            return Err(RemoteStorageError::InvalidSegmentTransition {
+                id: id.clone(),
+                from: slot.state,
+                to: update.state,
+            });
+        }
+        Ok(Some(slot_id))
     }
 
     /// Records how far the deletion of the partition has come.
@@ -209,6 +257,21 @@ impl RemoteLogMetadataCache {
         &mut self,
         event: &RemotePartitionDeleteMetadata,
     ) -> Result<(), RemoteStorageError> {
+        if self.check_partition_delete(event)? == Effect::Change {
+            self.set_delete_state(event.state);
+        }
+        Ok(())
+    }
+
+    /// What [`put_partition_delete`](Self::put_partition_delete) would do.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`put_partition_delete`](Self::put_partition_delete).
+    pub fn check_partition_delete(
+        &self,
+        event: &RemotePartitionDeleteMetadata,
+    ) -> Result<Effect, RemoteStorageError> {
         self.check_partition(&event.topic_id_partition)?;
         let from = self.delete_state;
         if !RemotePartitionDeleteState::is_valid_transition(from, event.state) {
@@ -218,8 +281,11 @@ impl RemoteLogMetadataCache {
                 to: event.state,
             });
         }
-        self.set_delete_state(event.state);
-        Ok(())
+        Ok(if from == Some(event.state) {
+            Effect::Repetition
+        } else {
+            Effect::Change
+        })
     }
 
     /// Records a partition deletion that was read from an event log.
@@ -238,6 +304,12 @@ impl RemoteLogMetadataCache {
             self.set_delete_state(event.state);
         }
         Ok(())
+    }
+
+    /// The offset of the last event that was replayed from an event log; `None` when there was
+    /// none.
+    pub fn applied_offset(&self) -> Option<i64> {
+        self.applied_offset
     }
 
     /// The readable segment that holds `offset` in this epoch.

@@ -13,7 +13,7 @@ mod store;
 mod swappable;
 pub mod topic;
 
-pub use cache::{RemoteLogMetadataCache, SegmentView};
+pub use cache::{Effect, RemoteLogMetadataCache, SegmentView};
 pub use dump::{EpochDump, PartitionDump, RlmmCacheDump};
 pub use in_memory::InmemoryRemoteLogMetadataManager;
 pub use not_ready::NotReadyRlmm;

@@ -13,6 +13,7 @@ mod in_process;
 mod log;
 mod log_error;
 mod partitioning;
+mod replay;
 
 pub use event::{CodecError, MetadataEvent};
 pub use in_process::InProcessMetadataEventLog;
