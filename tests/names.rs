@@ -28,9 +28,18 @@ use krabka_remote_storage::{
     segment_file_name, sync_shim, txn_overlaps, verify_archive, verify_manifest_signature,
 };
 
+/// The metadata topic's names.
+#[allow(unused_imports)]
+use krabka_remote_storage::topic::{
+    AssignmentHandle, CodecError, InProcessMetadataEventLog, KeyedEvent, METADATA_TOPIC,
+    MetadataEvent, MetadataEventLog, MetadataEventRecord, MetadataEventStream, MetadataLogError,
+    PartitionStart, RangeVisitor, metadata_partition_for, metadata_partitions_for,
+};
+
 #[test]
 fn the_promised_constants_have_their_values() {
     assert_eq!(LOG_FILE_SUFFIX, ".log");
     assert_eq!(DEFAULT_INDEX_CACHE_TOTAL_SIZE_BYTES, 1_073_741_824);
     assert_eq!(REMOTE_INDEX_CACHE_DIR, "remote-log-index-cache");
+    assert_eq!(METADATA_TOPIC, "__remote_log_metadata");
 }

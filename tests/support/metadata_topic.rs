@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use krabka_remote_storage::metadata::RemoteLogMetadataCache;
+use krabka_remote_storage::metadata::topic::MetadataEvent;
 use krabka_remote_storage::{
     LeaderEpoch, RemoteLogSegmentDetails, RemoteLogSegmentId, RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate, RemoteLogSegmentState, TopicIdPartition, decode_kafka_uuid,
@@ -86,29 +87,72 @@ fn segment(event: &Value) -> RemoteLogSegmentMetadata {
     .with_txn_index_empty(event["txn_idx_empty"].as_bool().unwrap())
 }
 
-/// Every event of the topic, applied in the order of its partitions.
-pub fn replay() -> Caches {
-    let mut caches = Caches::new();
-    for line in read("events.ndjson").lines() {
+fn update(event: &Value) -> RemoteLogSegmentMetadataUpdate {
+    RemoteLogSegmentMetadataUpdate::new(
+        segment_id(event),
+        int(&event["event_timestamp_ms"]),
+        None,
+        state(event),
+        int32(&event["broker_id"]),
+    )
+}
+
+/// A record of the topic.
+pub struct Record {
+    pub metadata_partition: i32,
+    pub offset: i64,
+    /// As the broker wrote it.
+    pub value: Vec<u8>,
+    /// As Kafka's own classes read the value.
+    pub event: MetadataEvent,
+}
+
+/// Every record of the topic, in the order of its partitions and offsets.
+pub fn records() -> Vec<Record> {
+    let events = read("events.ndjson");
+    let records = events.lines().map(|line| {
         let record: Value = serde_json::from_str(line).unwrap();
         let event = &record["event"];
-        let tp = segment_id(event).topic_id_partition;
+        assert_eq!(record["key_null"], true);
+        Record {
+            metadata_partition: int32(&record["metadata_partition"]),
+            offset: int(&record["offset"]),
+            value: bytes(text(&record["value"])),
+            event: match text(&event["type"]) {
+                "RemoteLogSegmentMetadata" => MetadataEvent::AddSegment(segment(event)),
+                "RemoteLogSegmentMetadataUpdate" => MetadataEvent::UpdateSegment(update(event)),
+                other => panic!("unexpected event {other}"),
+            },
+        }
+    });
+    records.collect()
+}
+
+/// The bytes that this hexadecimal text stands for.
+pub fn bytes(hex: &str) -> Vec<u8> {
+    assert_eq!(hex.len() % 2, 0, "{hex}");
+    let pairs = (0..hex.len()).step_by(2);
+    pairs
+        .map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap())
+        .collect()
+}
+
+/// Every event of the topic, decoded and applied in the order of its partitions.
+pub fn replay() -> Caches {
+    let mut caches = Caches::new();
+    for record in records() {
+        let event = MetadataEvent::decode(&record.value).unwrap();
+        assert_eq!(event, record.event);
+        let tp = event.topic_id_partition();
+        assert_eq!(tp.topic, record.event.topic_id_partition().topic);
         let key = format!("{}:{}:{}", kafka_uuid(tp.topic_id), tp.topic, tp.partition);
         let cache = caches
             .entry(key)
-            .or_insert_with(|| RemoteLogMetadataCache::new(tp));
-        match text(&event["type"]) {
-            "RemoteLogSegmentMetadata" => cache.replay_add_segment(&segment(event)).unwrap(),
-            "RemoteLogSegmentMetadataUpdate" => cache
-                .update_segment(&RemoteLogSegmentMetadataUpdate::new(
-                    segment_id(event),
-                    int(&event["event_timestamp_ms"]),
-                    None,
-                    state(event),
-                    int32(&event["broker_id"]),
-                ))
-                .unwrap(),
-            other => panic!("unexpected event {other}"),
+            .or_insert_with(|| RemoteLogMetadataCache::new(tp.clone()));
+        match &event {
+            MetadataEvent::AddSegment(metadata) => cache.replay_add_segment(metadata).unwrap(),
+            MetadataEvent::UpdateSegment(update) => cache.update_segment(update).unwrap(),
+            MetadataEvent::PartitionDelete(event) => cache.replay_partition_delete(event).unwrap(),
         }
     }
     caches

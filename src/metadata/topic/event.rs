@@ -1,9 +1,37 @@
 //! One event of the metadata log, and its bytes.
+//!
+//! The bytes are the value of a record of Apache Kafka's `__remote_log_metadata`, as its
+//! `RemoteLogMetadataSerde` writes and reads them: a frame version, an api key, an api version, and
+//! a message of Kafka's flexible format. Every event that is written here is read by a JVM broker
+//! and the other way round.
+//!
+//! A JVM broker's metadata thread ends at the first record that it cannot take.
+//! [`MetadataEvent::check_publishable`] is what stands between this crate and such a record.
 
-use crate::model::{
-    RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate, RemotePartitionDeleteMetadata,
-    TopicIdPartition,
+mod records;
+mod wire;
+
+use bytes::Bytes;
+
+use self::records::{
+    add_len, delete_len, put_add, put_delete, put_update, read_add, read_delete, read_update,
+    update_len,
 };
+use self::wire::{MAX_STRING, Reader};
+use super::codec_error::CodecError;
+use crate::error::RemoteStorageError;
+use crate::model::{
+    RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate, RemoteLogSegmentState,
+    RemotePartitionDeleteMetadata, TopicIdPartition,
+};
+
+const FRAME_VERSION: u8 = 1;
+const API_VERSION: u8 = 0;
+const ADD_SEGMENT: u8 = 0;
+const UPDATE_SEGMENT: u8 = 1;
+const PARTITION_DELETE: u8 = 2;
+/// Frame version, api key, api version.
+const HEADER: usize = 3;
 
 /// A change of the metadata of a partition's remote segments.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,25 +53,128 @@ impl MetadataEvent {
             Self::PartitionDelete(delete) => &delete.topic_id_partition,
         }
     }
+
+    /// The event as the value of a record, byte for byte as Apache Kafka writes it.
+    ///
+    /// Some events can be written and are not to be published: see
+    /// [`check_publishable`](Self::check_publishable).
+    pub fn encode(&self) -> Bytes {
+        let mut value = Vec::with_capacity(self.encoded_len());
+        match self {
+            Self::AddSegment(metadata) => {
+                put_header(&mut value, ADD_SEGMENT);
+                put_add(&mut value, metadata);
+            }
+            Self::UpdateSegment(update) => {
+                put_header(&mut value, UPDATE_SEGMENT);
+                put_update(&mut value, update);
+            }
+            Self::PartitionDelete(delete) => {
+                put_header(&mut value, PARTITION_DELETE);
+                put_delete(&mut value, delete);
+            }
+        }
+        Bytes::from(value)
+    }
+
+    fn encoded_len(&self) -> usize {
+        HEADER
+            + match self {
+                Self::AddSegment(metadata) => add_len(metadata),
+                Self::UpdateSegment(update) => update_len(update),
+                Self::PartitionDelete(delete) => delete_len(delete),
+            }
+    }
+
+    /// Reads the value of a record.
+    ///
+    /// Longer forms of a varint and unknown tagged fields are accepted, as in Kafka. Nothing may
+    /// follow the event. An add is decoded in whatever state it is; a cache takes only one of a
+    /// copy that has begun.
+    ///
+    /// # Errors
+    ///
+    /// [`Protocol`](CodecError::Protocol) for bytes that are not this format, are cut off, or are of
+    /// a kind or version that is not read here; [`LengthOverflow`](CodecError::LengthOverflow) for a
+    /// length that no field can have; [`UnknownState`](CodecError::UnknownState); and
+    /// [`Domain`](CodecError::Domain) for a segment that cannot be.
+    pub fn decode(value: &[u8]) -> Result<Self, CodecError> {
+        if value.is_empty() {
+            return Err(CodecError::Protocol("the value is empty".to_owned()));
+        }
+        let mut from = Reader::new(value);
+        let frame = from.uvarint("the frame version")?;
+        if frame != u32::from(FRAME_VERSION) {
+            return Err(CodecError::Protocol(format!(
+                "frame version {frame} is not read here, only {FRAME_VERSION}"
+            )));
+        }
+        let key = from.uvarint("the api key")?;
+        let version = from.uvarint("the api version")?;
+        let kind = u8::try_from(key).unwrap_or(u8::MAX);
+        if matches!(kind, ADD_SEGMENT | UPDATE_SEGMENT | PARTITION_DELETE)
+            && version != u32::from(API_VERSION)
+        {
+            return Err(CodecError::Protocol(format!(
+                "api version {version} of api key {key} is not read here, only {API_VERSION}"
+            )));
+        }
+        match kind {
+            ADD_SEGMENT => read_add(from).map(Self::AddSegment),
+            UPDATE_SEGMENT => read_update(from).map(Self::UpdateSegment),
+            PARTITION_DELETE => read_delete(from).map(Self::PartitionDelete),
+            _ => Err(CodecError::Protocol(format!(
+                "api key {key} is no event of the metadata topic"
+            ))),
+        }
+    }
+
+    /// Whether every broker takes this event, those of Apache Kafka included.
+    ///
+    /// The metadata thread of a JVM broker stops for good at a record that it cannot take, for
+    /// every partition whose events share the metadata partition. The types of this crate rule most
+    /// of these out, and this check the rest. It knows the event alone: whether the move is allowed
+    /// is for the cache to say, and a refused move stops nobody.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidAdd`](RemoteStorageError::InvalidAdd) for an add in another state than
+    /// `CopySegmentStarted`. [`InvalidArgument`](RemoteStorageError::InvalidArgument) for an update
+    /// to that state, for a topic name that is empty or longer than 32,767 bytes, and for an event
+    /// of more than 2^31 − 1 bytes.
+    pub fn check_publishable(&self) -> Result<(), RemoteStorageError> {
+        const STARTED: RemoteLogSegmentState = RemoteLogSegmentState::CopySegmentStarted;
+        match self {
+            Self::AddSegment(metadata) if metadata.state() != STARTED => {
+                return Err(RemoteStorageError::InvalidAdd {
+                    id: metadata.remote_log_segment_id().clone(),
+                    reason: format!("a segment enters as {STARTED}, not as {}", metadata.state()),
+                });
+            }
+            Self::UpdateSegment(update) if update.state == STARTED => {
+                return Err(RemoteStorageError::InvalidArgument(format!(
+                    "no update leads to {STARTED}: segment {} needs an add",
+                    update.remote_log_segment_id
+                )));
+            }
+            _ => {}
+        }
+        let name = self.topic_id_partition().topic.len();
+        if name == 0 || name > MAX_STRING {
+            return Err(RemoteStorageError::InvalidArgument(format!(
+                "a topic name of {name} bytes cannot be published: it has 1 to {MAX_STRING}"
+            )));
+        }
+        let length = self.encoded_len();
+        if i32::try_from(length).is_err() {
+            return Err(RemoteStorageError::InvalidArgument(format!(
+                "an event of {length} bytes cannot be published: its custom metadata is too long"
+            )));
+        }
+        Ok(())
+    }
 }
 
-/// Why bytes are not an event.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum CodecError {
-    /// The bytes end in the middle of a field.
-    #[error("the value ends in a field at byte {0}")]
-    UnexpectedEof(usize),
-    /// A state that Kafka does not define.
-    #[error("{0} is no state of {1}")]
-    UnknownState(u8, &'static str),
-    /// A length beyond what may be or what is there.
-    #[error("a length of {0} does not fit")]
-    LengthOverflow(u64),
-    /// Fields that contradict each other.
-    #[error("{0}")]
-    Domain(String),
-    /// Bytes that are not Kafka's format, or not of a version that is read here.
-    #[error("{0}")]
-    Protocol(String),
+fn put_header(value: &mut Vec<u8>, key: u8) {
+    value.extend_from_slice(&[FRAME_VERSION, key, API_VERSION]);
 }

@@ -8,6 +8,7 @@
 //! answers from them; `Snapshot` is what it keeps on the local disk, so that a restart need not
 //! replay everything.
 
+mod codec_error;
 mod event;
 mod in_process;
 mod log;
@@ -15,7 +16,8 @@ mod log_error;
 mod partitioning;
 mod replay;
 
-pub use event::{CodecError, MetadataEvent};
+pub use codec_error::CodecError;
+pub use event::MetadataEvent;
 pub use in_process::InProcessMetadataEventLog;
 pub use log::{
     AssignmentHandle, KeyedEvent, METADATA_TOPIC, MetadataEventLog, MetadataEventPage,
