@@ -5,6 +5,7 @@ mod goldens;
 mod kafka_answers;
 mod model;
 mod properties;
+mod replayed;
 #[path = "../support/mod.rs"]
 mod support;
 

@@ -4,17 +4,24 @@
 //! partitions. [`MetadataEvent`] is one event and its bytes, which are those of Apache Kafka;
 //! [`metadata_partition_for`] says which metadata partition holds the events of a user's partition;
 //! [`MetadataEventLog`] is the log itself, in this process or on real brokers.
-//! `TopicBasedRemoteLogMetadataManager` replays the assigned metadata partitions into caches and
+//! [`TopicBasedRemoteLogMetadataManager`] replays the assigned metadata partitions into caches and
 //! answers from them; `Snapshot` is what it keeps on the local disk, so that a restart need not
 //! replay everything.
 
+mod actor;
 mod codec_error;
 mod event;
 mod in_process;
 mod log;
 mod log_error;
+mod manager;
+mod partition;
 mod partitioning;
+mod readiness;
 mod replay;
+mod snapshot;
+mod snapshot_store;
+mod telemetry;
 
 pub use codec_error::CodecError;
 pub use event::MetadataEvent;
@@ -24,6 +31,12 @@ pub use log::{
     MetadataEventRecord, MetadataEventStream, MetadataStreamItem, PartitionStart, RangeVisitor,
 };
 pub use log_error::MetadataLogError;
+pub use manager::{TopicBasedRemoteLogMetadataManager, TopicManagerConfig};
+pub use partition::EventOutcome;
 pub use partitioning::{
     metadata_partition_for, metadata_partitions_for, try_metadata_partition_for,
 };
+pub use readiness::MetadataPartitionReadiness;
+pub use telemetry::describe_metrics;
+
+pub use super::{NotReadyRlmm, SwappableRlmm};
