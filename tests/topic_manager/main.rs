@@ -2,6 +2,8 @@
 
 mod assignment;
 mod interrupted;
+mod metrics;
+mod restart;
 mod scripted_log;
 mod simulation;
 mod writes;

@@ -9,7 +9,6 @@
 //! [`MetadataEvent::check_publishable`] is what stands between this crate and such a record.
 
 mod records;
-mod wire;
 
 use bytes::Bytes;
 
@@ -17,8 +16,8 @@ use self::records::{
     add_len, delete_len, put_add, put_delete, put_update, read_add, read_delete, read_update,
     update_len,
 };
-use self::wire::{MAX_STRING, Reader};
 use super::codec_error::CodecError;
+use super::wire::{MAX_STRING, Reader};
 use crate::error::RemoteStorageError;
 use crate::model::{
     RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate, RemoteLogSegmentState,

@@ -14,7 +14,7 @@ use super::partitioning::try_metadata_partition_for;
 use super::snapshot::{SNAPSHOT_FILE_NAME, Snapshot, SnapshotEncoder, SnapshotError};
 use super::telemetry::{self, SnapshotOutcome};
 use crate::error::RemoteStorageError;
-use crate::metadata::RemoteLogMetadataCache;
+use crate::metadata::{PartitionDump, RemoteLogMetadataCache};
 
 /// How many rejected snapshots are kept.
 const KEPT_ASIDE: u32 = 4;
@@ -83,7 +83,7 @@ fn check_origin(snapshot: &Snapshot, shared: &Shared) -> Result<(), Mismatch> {
     }
 }
 
-fn park(dumps: Vec<crate::metadata::PartitionDump>, committed: &[i64]) -> HashMap<i32, Parked> {
+fn park(dumps: Vec<PartitionDump>, committed: &[i64]) -> HashMap<i32, Parked> {
     let count = i32::try_from(committed.len()).unwrap_or(i32::MAX);
     let mut parked: HashMap<i32, Parked> = (0..count)
         .zip(committed)
@@ -112,7 +112,7 @@ fn reject(path: &Path, problem: &(dyn std::error::Error + 'static)) {
     tracing::warn!(
         error = problem,
         path = %path.display(),
-        kept_as = aside.as_ref().map_or_else(|error| error.to_string(), |to| to.display().to_string()),
+        kept_as = aside.as_ref().map_or_else(ToString::to_string, |to| to.display().to_string()),
         "the snapshot cannot be used; the metadata log is replayed from its start"
     );
 }

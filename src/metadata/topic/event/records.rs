@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use bytes::BufMut as _;
 
 use super::super::codec_error::CodecError;
-use super::wire::{
+use super::super::wire::{
     NO_TAGS, Reader, custom_metadata_len, leader_epochs_len, put_custom_metadata,
     put_leader_epochs, put_segment_id, put_topic_id_partition, segment_id_len,
     topic_id_partition_len,

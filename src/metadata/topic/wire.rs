@@ -6,7 +6,7 @@
 use bytes::BufMut as _;
 use uuid::Uuid;
 
-use super::super::codec_error::CodecError;
+use super::codec_error::CodecError;
 use crate::model::{CustomMetadata, LeaderEpoch, RemoteLogSegmentId, TopicIdPartition};
 
 /// The longest text that Kafka writes or reads, in bytes.
@@ -165,6 +165,15 @@ impl<'a> Reader<'a> {
         let id = self.uuid("the segment id")?;
         self.skip_tags()?;
         Ok(RemoteLogSegmentId::new(topic_id_partition, id))
+    }
+
+    /// A count of elements of at least `least` bytes each, as a plain unsigned varint.
+    pub(super) fn count(&mut self, field: &'static str, least: usize) -> Result<usize, CodecError> {
+        let count = self.uvarint(field)? as usize;
+        if count > self.rest.len() / least {
+            return Err(CodecError::LengthOverflow(count as u64));
+        }
+        Ok(count)
     }
 
     /// Passes each leader epoch and its start offset to `visit`.
