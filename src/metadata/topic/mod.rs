@@ -56,7 +56,10 @@ pub use partitioning::{
     metadata_partition_for, metadata_partitions_for, try_metadata_partition_for,
 };
 pub use readiness::MetadataPartitionReadiness;
-pub use snapshot::{SNAPSHOT_FILE_NAME, SNAPSHOT_FORMAT_VERSION, Snapshot, SnapshotError};
+pub use snapshot::{
+    SNAPSHOT_FILE_NAME, SNAPSHOT_FORMAT_VERSION, Snapshot, SnapshotCaches, SnapshotEncoder,
+    SnapshotError,
+};
 pub(crate) use telemetry::describe_metrics;
 
 pub use super::{NotReadyRlmm, SwappableRlmm};

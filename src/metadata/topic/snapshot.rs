@@ -1,160 +1,215 @@
-//! What a manager has applied, as a file on the local disk.
+//! What a manager has applied, in a file of its own: a restart goes on from there.
 //!
-//! The file is this crate's own (Apache Kafka 4 has none), in format version 1: the topic's id, for
-//! each metadata partition the last offset that was applied, and the caches as a list of entries.
-//! An entry is an event as it stands in the log, an add in whatever state its segment is, or, where
-//! an import could not work it out from the segments, what a partition's epochs answer and how far
-//! its log was applied. A checksum ends the file.
+//! The format is this crate's own, version 1. Numbers are big-endian, varints are unsigned.
 //!
-//! A snapshot is a short cut and never the truth: one that is damaged, or not of the log that is
-//! read, is not used, and the log is replayed.
+//! | Part | Encoding |
+//! |---|---|
+//! | version | 2 bytes: 1 |
+//! | topic id | 16 bytes; zeros: unknown |
+//! | metadata partitions | 4 bytes: how many |
+//! | committed offsets | 8 bytes for each metadata partition, −1 for none |
+//! | entries | varint: how many, then each as a varint of its length and its bytes |
+//! | checksum | 4 bytes: CRC-32C of everything before |
+//!
+//! A user's partition has an entry for each segment, an add event with the segment's real state; one
+//! for its delete state, a partition-delete event with timestamp 0 and broker 0; and, where the
+//! segments do not say all by themselves, one of another kind:
+//!
+//! | Part | Encoding |
+//! |---|---|
+//! | kind | 1 byte: 0, which no event begins with |
+//! | partition | as in an event |
+//! | applied offset | a flag byte, then 8 bytes if it is 1 |
+//! | epochs | varint: how many, ascending; 0: the segments tell |
+//! | each epoch | 4 bytes: the epoch; its highest offset, as a flag byte, then 8 bytes if it is 1; varint: how many readable segments |
+//! | each readable segment | 8 bytes: the offset from which on it answers; 16 bytes: its id |
+//!
+//! Without such an entry a partition's cache was applied to the committed offset of its metadata
+//! partition, and which segments answer is what
+//! [`RemoteLogMetadataCache::import`] works out.
 
-mod decode;
-mod encode;
+mod answers;
+mod decoder;
+mod encoder;
+mod error;
+mod file;
 
-use std::fs::{self, File};
-use std::io::{self, Write as _};
 use std::path::Path;
 
 use uuid::Uuid;
 
-pub(super) use self::encode::SnapshotEncoder;
-use super::codec_error::CodecError;
-use crate::error::file_error;
-use crate::metadata::RlmmCacheDump;
+use self::answers::Answers;
+use self::decoder::{Decoded, decode};
+pub use self::encoder::SnapshotEncoder;
+pub use self::error::SnapshotError;
+use crate::metadata::assembly::Assembly;
+use crate::metadata::{PartitionDump, RemoteLogMetadataCache, RlmmCacheDump};
 
-/// The name of the snapshot in its directory.
+/// The name of the snapshot's file in the snapshot directory.
 pub const SNAPSHOT_FILE_NAME: &str = "snapshot";
 
-/// The version of the format that is written, and the only one that is read.
+/// The format version that is written, and the only one that is read.
 pub const SNAPSHOT_FORMAT_VERSION: u16 = 1;
 
-/// Version, topic id, number of partitions, number of entries, checksum.
-const MIN_LENGTH: usize = 2 + 16 + 4 + 1 + CHECKSUM;
-const CHECKSUM: usize = 4;
-
-/// The first byte of the entry that is no event: no event begins so.
-const STATE_ENTRY: u8 = 0;
-
-/// What a manager has applied.
+/// What a manager has applied of the metadata log.
 ///
-/// The caches may be ahead of the offsets, never behind: each says how far it is.
+/// The caches have at least the events up to the committed offsets, and may have more; each says
+/// how many, so replaying the overlap changes nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
-    /// The id of the metadata topic; `None` when it is not known.
+    /// The id of the metadata topic, where it is known: offsets of another topic mean nothing.
     pub topic_id: Option<Uuid>,
-    /// The last offset that was applied of each metadata partition; −1 when there is none.
+    /// The offset up to which each metadata partition was applied, inclusive; −1 for none. There are
+    /// as many as the log has partitions.
     pub committed_offsets: Vec<i64>,
-    /// The caches.
+    /// The contents of the caches, each partition once.
     pub dump: RlmmCacheDump,
 }
 
-/// Why a snapshot cannot be used.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum SnapshotError {
-    /// The file could not be read or written; the message names it.
-    #[error(transparent)]
-    Io(#[from] io::Error),
-    /// It is of another version of the format.
-    #[error("snapshot format version {0} is not read here, only {SNAPSHOT_FORMAT_VERSION}")]
-    UnsupportedVersion(u16),
-    /// Its bytes are not those that were written.
-    #[error("the snapshot's checksum is {stored:08x}, and its bytes give {computed:08x}")]
-    ChecksumMismatch {
-        /// What stands at the end of the file.
-        stored: u32,
-        /// What the bytes before give.
-        computed: u32,
-    },
-    /// It is not in the format.
-    #[error("the snapshot is malformed")]
-    Malformed(#[from] CodecError),
-    /// Bytes stand between the last entry and the checksum.
-    #[error("{0} bytes follow the snapshot's last entry")]
-    TrailingBytes(usize),
-}
-
 impl Snapshot {
-    /// The file's bytes.
+    /// The snapshot as bytes.
     ///
-    /// The order of partitions is kept. A partition of which nothing is known is left out.
+    /// What it keeps of each partition is what
+    /// [`RemoteLogMetadataCache::import`] would take in: the rows of the partition itself, its
+    /// delete state, what its epochs answer where the rows do not tell, and the applied offset.
+    ///
+    /// # Panics
+    ///
+    /// When there are more than 2^31 − 1 committed offsets.
     pub fn encode(&self) -> Vec<u8> {
+        self.encoder().finish()
+    }
+
+    fn encoder(&self) -> SnapshotEncoder {
         let mut encoder = SnapshotEncoder::new(self.topic_id, &self.committed_offsets);
         for partition in &self.dump.partitions {
             encoder.partition(partition);
         }
-        encoder.finish()
+        encoder
     }
 
-    /// Reads the file's bytes.
+    /// Reads a snapshot.
     ///
-    /// A partition without an applied offset of its own gets that of its metadata partition. What an
-    /// import can work out (see [`PartitionDump::epochs`](crate::dump::PartitionDump::epochs)) is
-    /// left to it.
+    /// Partitions come in the order of their first entries. Where the segments tell what the epochs
+    /// answer, the dump's `epochs` are left empty.
     ///
     /// # Errors
     ///
-    /// What the bytes are instead; checked in the order of length, version, checksum, and fields.
-    /// Memory is bounded by the length of the bytes, whatever they claim.
+    /// In this order: [`Malformed`](SnapshotError::Malformed) when it is too short for any snapshot,
+    /// [`UnsupportedVersion`](SnapshotError::UnsupportedVersion),
+    /// [`ChecksumMismatch`](SnapshotError::ChecksumMismatch), and then
+    /// [`Malformed`](SnapshotError::Malformed) and
+    /// [`TrailingBytes`](SnapshotError::TrailingBytes) for bytes that were never a snapshot.
     pub fn decode(bytes: &[u8]) -> Result<Self, SnapshotError> {
-        decode::snapshot(bytes)
+        let Decoded {
+            topic_id,
+            committed_offsets,
+            partitions,
+        } = decode(bytes)?;
+        let partitions = partitions.into_iter().map(|mut partition| {
+            let Answers {
+                applied_offset,
+                epochs,
+            } = partition.answers(&committed_offsets);
+            PartitionDump {
+                topic_id_partition: partition.tp,
+                segments: partition.rows,
+                delete_state: partition.delete_state,
+                epochs,
+                applied_offset,
+            }
+        });
+        let dump = RlmmCacheDump {
+            partitions: partitions.collect(),
+        };
+        Ok(Self {
+            topic_id,
+            committed_offsets,
+            dump,
+        })
     }
 
-    /// Writes the snapshot as the file at `path`: it replaces the one before whole, or not at all.
-    /// When this returns, it lasts. Blocks.
+    /// Puts the snapshot in the place of the file at `path`, whose directory is made if it is not
+    /// there. Blocks.
     ///
-    /// The directory is made if it is missing. A file beside it, with `.tmp` at the end of its name,
-    /// is written first.
+    /// Whenever the process or the machine stops, the file has its old contents or the new ones:
+    /// they are written beside it, under its name and `.tmp`, brought to the disk, and renamed.
     ///
     /// # Errors
     ///
-    /// [`Io`](SnapshotError::Io) with the file's name; the one before stays then.
+    /// [`Io`](SnapshotError::Io). The old file is unchanged then.
+    ///
+    /// # Panics
+    ///
+    /// As [`encode`](Self::encode).
     pub fn write_atomic(&self, path: &Path) -> Result<(), SnapshotError> {
-        write_atomic(path, &self.encode())
+        self.encoder().write_atomic(path)
     }
 
-    /// Reads the snapshot at `path`; `None` when there is none. Blocks.
+    /// Reads the snapshot in the file at `path`; `None` when there is no file. Blocks.
     ///
     /// # Errors
     ///
-    /// [`Io`](SnapshotError::Io) with the file's name, and those of [`decode`](Self::decode).
+    /// Those of [`decode`](Self::decode), and [`Io`](SnapshotError::Io).
     pub fn load(path: &Path) -> Result<Option<Self>, SnapshotError> {
-        match fs::read(path) {
-            Ok(bytes) => Self::decode(&bytes).map(Some),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(file_error("read", path, error).into()),
+        match file::read(path)? {
+            Some(bytes) => Self::decode(&bytes).map(Some),
+            None => Ok(None),
         }
     }
 }
 
-fn write_atomic(path: &Path, bytes: &[u8]) -> Result<(), SnapshotError> {
-    let dir = match path.parent() {
-        Some(dir) if !dir.as_os_str().is_empty() => dir,
-        _ => Path::new("."),
-    };
-    fs::create_dir_all(dir).map_err(|error| file_error("create", dir, error))?;
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".tmp");
-    let beside = path.with_file_name(name);
-    let write = || {
-        let mut file = File::create(&beside)?;
-        file.write_all(bytes)?;
-        file.sync_all()
-    };
-    let written = write()
-        .map_err(|error| file_error("write", &beside, error))
-        .and_then(|()| {
-            fs::rename(&beside, path).map_err(|error| file_error("replace", path, error))
+/// A snapshot with its partitions as caches, which are made directly from its bytes.
+///
+/// It holds what [`Snapshot`] does after an
+/// [`import`](RemoteLogMetadataCache::import) of each partition, for a fraction of the work.
+#[derive(Debug)]
+pub struct SnapshotCaches {
+    /// See [`Snapshot::topic_id`].
+    pub topic_id: Option<Uuid>,
+    /// See [`Snapshot::committed_offsets`].
+    pub committed_offsets: Vec<i64>,
+    /// One cache for each partition, in the order of their first entries.
+    pub caches: Vec<RemoteLogMetadataCache>,
+}
+
+impl SnapshotCaches {
+    /// Reads a snapshot.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Snapshot::decode`].
+    pub fn decode(bytes: &[u8]) -> Result<Self, SnapshotError> {
+        let Decoded {
+            topic_id,
+            committed_offsets,
+            partitions,
+        } = decode::<Assembly>(bytes)?;
+        let caches = partitions.into_iter().map(|mut partition| {
+            let answers = partition.answers(&committed_offsets);
+            let rows = partition.rows;
+            rows.finish(
+                partition.delete_state,
+                &answers.epochs,
+                answers.applied_offset,
+            )
         });
-    if let Err(error) = written {
-        // What is left of it is no use to anybody.
-        let _ = fs::remove_file(&beside);
-        return Err(error.into());
+        Ok(Self {
+            caches: caches.collect(),
+            topic_id,
+            committed_offsets,
+        })
     }
-    // The new name lasts only when the directory does. Some file systems cannot say so.
-    if let Ok(dir) = File::open(dir) {
-        let _ = dir.sync_all();
+
+    /// Reads the snapshot in the file at `path`; `None` when there is no file. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Snapshot::load`].
+    pub fn load(path: &Path) -> Result<Option<Self>, SnapshotError> {
+        match file::read(path)? {
+            Some(bytes) => Self::decode(&bytes).map(Some),
+            None => Ok(None),
+        }
     }
-    Ok(())
 }
