@@ -11,8 +11,8 @@ use krabka_remote_storage::diskless::{
     WalCaptureProjection,
 };
 use krabka_remote_storage::{
-    ChainHead, EpochId, ManifestSeq, ObjectEntry, Sha256Digest, TrustedManifestKeys, WormArchiver,
-    WormError, canonical_manifest_bytes, manifest_head, verify_manifest_signature,
+    ChainHead, EpochId, ManifestBody, ManifestSeq, ObjectEntry, Sha256Digest, TrustedManifestKeys,
+    WormArchiver, WormError, canonical_manifest_bytes, manifest_head, verify_manifest_signature,
 };
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -345,10 +345,10 @@ async fn every_change_of_a_sealed_capture_is_found() {
 /// What a holder of the key can sign that is no capture.
 #[tokio::test]
 async fn a_rightly_signed_manifest_of_something_else_proves_nothing() {
+    type Change = fn(&mut ManifestBody);
     let keys = Keys::new();
     let signer = keys.archiver.signer().unwrap();
     let (sealed, _) = sealed(&keys).await;
-    type Change = fn(&mut krabka_remote_storage::ManifestBody);
     let changes: [(&str, Change); 9] = [
         ("claims nothing", |body| body.objects.clear()),
         ("its state", |body| drop(body.objects.pop())),
