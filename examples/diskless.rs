@@ -17,8 +17,8 @@ use bytes::Bytes;
 use krabka_remote_storage::archive::{FileSigner, ManifestSigner as _, generate_key};
 use krabka_remote_storage::diskless::{
     CAPTURE_HEAD_NAME, DEFAULT_WAL_OBJECT_BYTES, DisklessWalCapture, WAL_OBJECT_SUFFIX,
-    WalCaptureProjection, WalFlushRecord, WalObjectBuilder, parse_wal_object, trim_target,
-    wal_object_key, whole_batches,
+    WalCaptureProjection, WalDeleteFloorRecord, WalFlushRecord, WalObjectBuilder, parse_wal_object,
+    trim_target, wal_object_key, whole_batches,
 };
 use krabka_remote_storage::index::Batches;
 use krabka_remote_storage::ops::{ByteRange, Create, Get, StoreTarget};
@@ -31,6 +31,7 @@ const BROKER: i32 = 1;
 const NOW_MS: i64 = 1_760_000_000_000;
 
 #[tokio::main]
+#[allow(clippy::too_many_lines)] // One way, step by step.
 async fn main() -> Result<(), Box<dyn Error>> {
     let dir = std::env::args_os().nth(1).map(PathBuf::from);
     let config = match &dir {
@@ -43,8 +44,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let storage = RemoteStorage::open(&config)?;
     let store = storage.store();
 
-    // What the leaders of three partitions have acknowledged: offsets are final.
+    // What the leaders of three partitions have acknowledged: offsets are final. What came before
+    // offset 100 of orders-0 and offset 7 of orders-1 was deleted.
     let (orders, payments) = (Uuid::new_v4(), Uuid::new_v4());
+    let floors = [(orders, 0, 100), (orders, 1, 7)];
     let acknowledged = [
         (orders, 0, vec![batch(100, 3), batch(103, 2)]),
         (orders, 1, vec![batch(7, 1)]),
@@ -80,6 +83,14 @@ async fn main() -> Result<(), Box<dyn Error>> {
         let entry = run.to_index_entry(run.check_run(batches)?.max_timestamp_ms);
         let (index_key, value) = WalFlushRecord::keyed_entry(key.as_ref(), entry);
         topic.insert(index_key.to_vec(), value);
+    }
+    for (topic_id, partition, floor) in floors {
+        let record = WalDeleteFloorRecord {
+            topic_id,
+            partition,
+            floor,
+        };
+        topic.insert(record.key().to_bytes().to_vec(), record.to_bytes());
     }
 
     // 4. Every broker replays the topic. Once its own projection shows a range, the log behind it

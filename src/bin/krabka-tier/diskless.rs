@@ -33,8 +33,8 @@ enum DisklessCommand {
 /// the document is; with --public-key also that it is what was signed with that key.
 #[derive(Args, Debug)]
 struct InspectArgs {
-    /// The object or capture: a file, or a URL of one object (s3://BUCKET/KEY, gs://BUCKET/KEY,
-    /// az://CONTAINER/KEY, file:///FILE).
+    /// The object or capture: a file, or the URL of an object, which is that of a tier with the
+    /// object's key behind it.
     #[arg(value_name = "FILE|URL")]
     what: String,
 
