@@ -43,3 +43,29 @@ fn the_promised_constants_have_their_values() {
     assert_eq!(REMOTE_INDEX_CACHE_DIR, "remote-log-index-cache");
     assert_eq!(METADATA_TOPIC, "__remote_log_metadata");
 }
+
+/// The names of `diskless`.
+mod diskless {
+    #[allow(unused_imports)]
+    use krabka_remote_storage::diskless::{
+        CAPTURE_HEAD_NAME, CAPTURE_STATE_KEY, CAPTURE_STATE_SUFFIX, DEFAULT_FLUSH_INTERVAL,
+        DEFAULT_WAL_OBJECT_BYTES, DisklessError, DisklessPartitionCapture, DisklessWalCapture,
+        REPLAY_FENCE_KEY, RetentionRules, WAL_INDEX_TOPIC, WAL_OBJECT_DIR, WAL_OBJECT_SUFFIX,
+        WalCaptureProjection, WalDeleteFloorKey, WalDeleteFloorRecord, WalFlushRecord,
+        WalIndexEntry, WalIndexKey, WalObjectBuilder, WalObjectEntry, WalObjectError, WalObjectKey,
+        WalPartition, WalRange, WalRead, WalRunSummary, may_delete_object, parse_wal_object,
+        parse_wal_object_key, trim_target, wal_index_key_version, wal_index_partition,
+        wal_object_key, whole_batches,
+    };
+
+    #[test]
+    fn the_promised_constants_have_their_values() {
+        assert_eq!(WAL_INDEX_TOPIC, "__diskless_wal_index");
+        assert_eq!(DEFAULT_WAL_OBJECT_BYTES, 8_388_608);
+        assert_eq!(DEFAULT_FLUSH_INTERVAL.as_millis(), 250);
+        assert_eq!(
+            (WAL_OBJECT_DIR, WAL_OBJECT_SUFFIX),
+            ("diskless-wal", ".ckwl")
+        );
+    }
+}

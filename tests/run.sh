@@ -161,6 +161,8 @@ release_tests() {
 # The other command of the README.
 quickstart() { cargo run --locked --release -- quickstart; }
 
+example() { cargo run --locked --release --example diskless; }
+
 if wanted test; then begin_servers; fi
 
 run "fetching crates" cargo fetch --locked
@@ -182,4 +184,5 @@ fi
 if wanted release; then
   run "tests of the release build" release_tests
   run "quickstart" quickstart
+  run "example" example
 fi

@@ -10,6 +10,7 @@ mod committed;
 mod consumer;
 mod copy;
 mod damaged;
+mod diskless;
 mod kafka;
 mod keygen;
 mod ls;

@@ -3,6 +3,7 @@
 #[path = "../console/mod.rs"]
 mod console;
 mod copy;
+mod diskless;
 mod ends;
 mod failure;
 mod keygen;
@@ -62,6 +63,7 @@ enum Command {
     Restore(restore::RestoreArgs),
     Rm(rm::RmArgs),
     Keygen(keygen::KeygenArgs),
+    Diskless(diskless::DisklessArgs),
 }
 
 fn main() -> ExitCode {
@@ -94,6 +96,7 @@ async fn run(cli: Cli) -> Result<(), Failure> {
     let patience = cli.patience;
     match cli.command {
         Command::Keygen(args) => keygen::run(&args),
+        Command::Diskless(args) => diskless::run(args, patience).await,
         Command::Quickstart(args) => quickstart::run(args, patience).await,
         Command::Copy(args) => {
             let tier = match args.seal.keys()? {
