@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use krabka_remote_storage::metadata::RemoteLogMetadataCache;
 use krabka_remote_storage::metadata::topic::MetadataEvent;
 use krabka_remote_storage::{
-    LeaderEpoch, RemoteLogSegmentDetails, RemoteLogSegmentId, RemoteLogSegmentMetadata,
-    RemoteLogSegmentMetadataUpdate, RemoteLogSegmentState, TopicIdPartition, decode_kafka_uuid,
-    kafka_uuid,
+    CustomMetadata, LeaderEpoch, RemoteLogSegmentDetails, RemoteLogSegmentId,
+    RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate, RemoteLogSegmentState,
+    TopicIdPartition, decode_kafka_uuid, kafka_uuid,
 };
 use serde_json::Value;
 
@@ -42,7 +42,7 @@ pub fn int(value: &Value) -> i64 {
     value.as_i64().unwrap()
 }
 
-fn int32(value: &Value) -> i32 {
+pub fn int32(value: &Value) -> i32 {
     int(value).try_into().unwrap()
 }
 
@@ -68,13 +68,14 @@ fn state(event: &Value) -> RemoteLogSegmentState {
     states.find(|state| state.to_string() == name).unwrap()
 }
 
-fn segment(event: &Value) -> RemoteLogSegmentMetadata {
+/// The segment that this JSON stands for.
+pub fn segment(event: &Value) -> RemoteLogSegmentMetadata {
     let epochs = event["segment_leader_epochs"].as_object().unwrap();
     let epochs = epochs
         .iter()
         .map(|(epoch, start)| (LeaderEpoch(epoch.parse().unwrap()), int(start)))
         .collect();
-    RemoteLogSegmentMetadata::new(
+    let segment = RemoteLogSegmentMetadata::new(
         segment_id(event),
         int(&event["start_offset"]),
         int(&event["end_offset"]),
@@ -84,7 +85,11 @@ fn segment(event: &Value) -> RemoteLogSegmentMetadata {
         RemoteLogSegmentDetails::new(int32(&event["segment_size_in_bytes"]), state(event), epochs),
     )
     .unwrap()
-    .with_txn_index_empty(event["txn_idx_empty"].as_bool().unwrap())
+    .with_txn_index_empty(event["txn_idx_empty"].as_bool().unwrap());
+    match event.get("custom_metadata") {
+        Some(custom) => segment.with_custom_metadata(CustomMetadata(bytes(text(custom)))),
+        None => segment,
+    }
 }
 
 fn update(event: &Value) -> RemoteLogSegmentMetadataUpdate {
