@@ -5,12 +5,12 @@ use std::collections::{BTreeSet, HashMap};
 use bytes::Bytes;
 use krabka_remote_storage::topic::{MetadataEvent, try_metadata_partition_for};
 use krabka_remote_storage::{
-    RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, decode_kafka_uuid,
+    RemoteLogSegmentDetails, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition,
 };
 use serde_json::Value;
 use uuid::Uuid;
 
-use crate::support::metadata_topic::{self, bytes, data, int, int32, text};
+use crate::support::metadata_topic::{self, bytes, data, int, int32, text, topic_id_partition};
 
 /// A record of the metadata topic.
 pub(crate) struct Record {
@@ -55,10 +55,8 @@ impl Trace {
             } else if let Some(number) = line.get("segment") {
                 let segment = metadata_topic::segment(&line["metadata"]);
                 trace.segments.insert(int(number), segment);
-            } else if let Some(topic_id) = line.get("topic_id") {
-                let topic_id = decode_kafka_uuid(text(topic_id)).unwrap();
-                let partition = int32(&line["partition"]);
-                let tp = TopicIdPartition::new(topic_id, text(&line["topic"]), partition);
+            } else if line.get("topic_id").is_some() {
+                let tp = topic_id_partition(line);
                 trace.partitions.insert(int(&line["topic_partition"]), tp);
             } else if let Some(count) = line.get("metadata_partition_count") {
                 trace.counts.insert(int(&line["manager"]), int32(count));
@@ -185,7 +183,7 @@ impl Names {
         match &mut event {
             MetadataEvent::AddSegment(segment) => {
                 let id = segment.remote_log_segment_id().id;
-                let details = krabka_remote_storage::RemoteLogSegmentDetails::new(
+                let details = RemoteLogSegmentDetails::new(
                     segment.segment_size_in_bytes(),
                     segment.state(),
                     segment.segment_leader_epochs().clone(),
