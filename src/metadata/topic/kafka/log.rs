@@ -242,10 +242,13 @@ impl Core {
         let name = self.config.topic.clone();
         let count = self.known.partition_count;
         blocking(move || {
-            let state = topics.topic()?.ok_or_else(|| MetadataLogError::Rejected {
-                reason: format!("topic {name} does not exist any more"),
-                source: None,
-            })?;
+            let state = topics
+                .find()?
+                .topic
+                .ok_or_else(|| MetadataLogError::Rejected {
+                    reason: format!("topic {name} does not exist any more"),
+                    source: None,
+                })?;
             if state.partitions != count {
                 return Err(MetadataLogError::Rejected {
                     reason: format!(

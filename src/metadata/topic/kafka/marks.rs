@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::metadata::MetadataBroker;
 use rdkafka::types::RDKafkaRespErr;
 use rdkafka::{Offset, TopicPartitionList};
 use uuid::Uuid;
@@ -20,6 +21,13 @@ use super::faults;
 const FIRST_LOOK: Duration = Duration::from_millis(250);
 const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 
+/// The cluster's brokers, and the topic if there is one.
+#[derive(Clone, Debug)]
+pub(super) struct Found {
+    pub(super) brokers: Vec<i32>,
+    pub(super) topic: Option<TopicState>,
+}
+
 /// A topic that exists.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TopicState {
@@ -27,8 +35,6 @@ pub(super) struct TopicState {
     /// Replicas of the partition that has the fewest.
     pub(super) replicas: i32,
     pub(super) id: Option<Uuid>,
-    /// The broker that has answered.
-    pub(super) broker: i32,
 }
 
 /// A client that only asks.
@@ -54,8 +60,8 @@ impl TopicClient {
         })
     }
 
-    /// The topic as it is now; `None` when there is none.
-    pub(super) fn topic(&self) -> Result<Option<TopicState>, MetadataLogError> {
+    /// The topic as it is now.
+    pub(super) fn find(&self) -> Result<Found, MetadataLogError> {
         let deadline = Instant::now() + self.request_timeout;
         self.serve();
         self.events().take_trouble();
@@ -82,14 +88,18 @@ impl TopicClient {
         }
     }
 
-    fn look(&self, patience: Duration) -> Result<Option<TopicState>, KafkaError> {
+    fn look(&self, patience: Duration) -> Result<Found, KafkaError> {
         let metadata = self.consumer.fetch_metadata(Some(&self.topic), patience)?;
+        let mut found = Found {
+            brokers: metadata.brokers().iter().map(MetadataBroker::id).collect(),
+            topic: None,
+        };
         let Some(topic) = metadata.topics().first() else {
-            return Ok(None);
+            return Ok(found);
         };
         match topic.error() {
             None => {}
-            Some(RDKafkaRespErr::RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART) => return Ok(None),
+            Some(RDKafkaRespErr::RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART) => return Ok(found),
             Some(error) => return Err(KafkaError::MetadataFetch(error.into())),
         }
         if topic.partitions().is_empty() {
@@ -100,12 +110,12 @@ impl TopicClient {
         // The report of the id comes before the answer that it is in.
         self.serve();
         let replicas = topic.partitions().iter().map(|one| one.replicas().len());
-        Ok(Some(TopicState {
+        found.topic = Some(TopicState {
             partitions: count(topic.partitions().len()),
             replicas: replicas.min().map_or(0, count),
             id: self.events().topic_id(),
-            broker: metadata.orig_broker_id(),
-        }))
+        });
+        Ok(found)
     }
 
     fn failed(&self, error: KafkaError, trouble: Option<Trouble>) -> MetadataLogError {

@@ -15,7 +15,7 @@ use super::client::{self, ClientEvents, OffThread};
 use super::config::KafkaMetadataLogConfig;
 use super::faults;
 use super::log::blocking;
-use super::marks::{TopicClient, TopicState};
+use super::marks::{Found, TopicClient, TopicState};
 use super::report::{TopicFinding, TopicReport};
 
 type Admin = OffThread<AdminClient<ClientEvents>>;
@@ -29,7 +29,8 @@ pub(super) async fn provision(
     topics: &Arc<OffThread<TopicClient>>,
 ) -> Result<TopicReport, MetadataLogError> {
     let admin = admin(config).await?;
-    let (state, was_created) = match look_up(topics).await? {
+    let found = look_up(topics).await?;
+    let (state, was_created) = match found.topic {
         Some(state) => (state, false),
         None if config.provision_topic => {
             let was_created = create(config, &admin).await?;
@@ -40,7 +41,7 @@ pub(super) async fn provision(
     let findings = if was_created {
         Vec::new()
     } else {
-        compare(config, &admin, state).await
+        compare(config, &admin, &found.brokers, state).await
     };
     for finding in &findings {
         tracing::warn!(
@@ -56,7 +57,8 @@ pub(super) async fn find(
     config: &KafkaMetadataLogConfig,
     topics: &Arc<OffThread<TopicClient>>,
 ) -> Result<TopicReport, MetadataLogError> {
-    let state = look_up(topics).await?.ok_or_else(|| missing(config))?;
+    let found = look_up(topics).await?;
+    let state = found.topic.ok_or_else(|| missing(config))?;
     Ok(report(config, state, false, Vec::new()))
 }
 
@@ -85,11 +87,9 @@ fn missing(config: &KafkaMetadataLogConfig) -> MetadataLogError {
     }
 }
 
-async fn look_up(
-    topics: &Arc<OffThread<TopicClient>>,
-) -> Result<Option<TopicState>, MetadataLogError> {
+async fn look_up(topics: &Arc<OffThread<TopicClient>>) -> Result<Found, MetadataLogError> {
     let topics = Arc::clone(topics);
-    blocking(move || topics.topic()).await
+    blocking(move || topics.find()).await
 }
 
 async fn admin(config: &KafkaMetadataLogConfig) -> Result<Admin, MetadataLogError> {
@@ -112,20 +112,19 @@ async fn create(config: &KafkaMetadataLogConfig, admin: &Admin) -> Result<bool, 
     let options = AdminOptions::new()
         .request_timeout(limit)
         .operation_timeout(limit);
-    let what = || format!("topic {} cannot be created", config.topic);
-    let answers = admin
-        .create_topics([&topic], &options)
-        .await
-        .map_err(|error| admin_fault(what(), error))?;
-    match answers.into_iter().next() {
-        Some(Ok(_)) => Ok(true),
-        Some(Err((_, RDKafkaErrorCode::TopicAlreadyExists))) => Ok(false),
-        Some(Err((_, code))) => Err(faults::read(what(), KafkaError::Global(code))),
-        None => Err(MetadataLogError::Unavailable {
-            reason: format!("{}: the answer is empty", what()),
-            source: None,
-        }),
-    }
+    let error = match admin.create_topics([&topic], &options).await {
+        Ok(answers) => match answers.into_iter().next() {
+            Some(Ok(_)) => return Ok(true),
+            Some(Err((_, RDKafkaErrorCode::TopicAlreadyExists))) => return Ok(false),
+            Some(Err((_, code))) => KafkaError::Global(code),
+            None => KafkaError::NoMessageReceived,
+        },
+        // `AdminOp` keeps its code to itself.
+        Err(KafkaError::AdminOp(code)) => KafkaError::Global(code),
+        Err(error) => error,
+    };
+    let what = format!("topic {} cannot be created", config.topic);
+    Err(faults::read(what, error))
 }
 
 /// Brokers learn of a new topic one after the other.
@@ -135,7 +134,7 @@ async fn wait_until_there(
 ) -> Result<TopicState, MetadataLogError> {
     let deadline = Instant::now() + config.topic_create_timeout;
     loop {
-        if let Some(state) = look_up(topics).await? {
+        if let Some(state) = look_up(topics).await?.topic {
             return Ok(state);
         }
         let next = Instant::now() + config.fetch_retry_backoff;
@@ -155,6 +154,7 @@ async fn wait_until_there(
 async fn compare(
     config: &KafkaMetadataLogConfig,
     admin: &Admin,
+    brokers: &[i32],
     state: TopicState,
 ) -> Vec<TopicFinding> {
     let mut findings = Vec::new();
@@ -164,7 +164,7 @@ async fn compare(
             found: state.partitions,
         });
     }
-    match found_settings(config, admin, state.broker).await {
+    match found_settings(config, admin, brokers.first().copied()).await {
         Ok(found) => compare_settings(config, state, &found, &mut findings),
         Err(reason) => findings.push(TopicFinding::SettingsNotReadable { reason }),
     }
@@ -174,9 +174,9 @@ async fn compare(
 async fn found_settings(
     config: &KafkaMetadataLogConfig,
     admin: &Admin,
-    broker: i32,
+    broker: Option<i32>,
 ) -> Result<HashMap<String, ConfigEntry>, String> {
-    // Every broker knows the settings of every topic, and this one answers.
+    // Every broker knows the settings of every topic; a controller need not be known.
     let options = AdminOptions::new()
         .request_timeout(Some(config.request_timeout))
         .broker_id(broker);
@@ -251,13 +251,5 @@ fn removes_records(setting: &str, value: &str) -> bool {
         "cleanup.policy" => value != "delete",
         "retention.ms" | "retention.bytes" => value != "-1",
         _ => false,
-    }
-}
-
-/// An operation that failed as a whole: `AdminOp` keeps its code to itself.
-fn admin_fault(what: String, error: KafkaError) -> MetadataLogError {
-    match error {
-        KafkaError::AdminOp(code) => faults::read(what, KafkaError::Global(code)),
-        error => faults::read(what, error),
     }
 }
