@@ -11,8 +11,8 @@
 //! where this crate differs, and why.
 //!
 //! Everything but the stores over HTTP and the programs compiles without default features:
-//! `aws`, `gcp` and `azure` add a store each, `cli` the programs. What the layers measure is a
-//! table in [`layers::metrics`].
+//! `aws`, `gcp` and `azure` add a store each, `cli` the programs, `kafka` the metadata topic on
+//! Kafka brokers. What the layers measure is a table in [`layers::metrics`].
 
 pub mod archive;
 pub mod backends;

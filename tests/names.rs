@@ -36,6 +36,15 @@ use krabka_remote_storage::topic::{
     PartitionStart, RangeVisitor, metadata_partition_for, metadata_partitions_for,
 };
 
+#[cfg(feature = "kafka")]
+#[allow(unused_imports)]
+use krabka_remote_storage::metadata::topic::{
+    DEFAULT_METADATA_EVENT_QUEUE_CAPACITY, DEFAULT_METADATA_FETCH_MAX_BYTES,
+    DEFAULT_METADATA_FETCH_MAX_WAIT, DEFAULT_METADATA_FETCH_RETRY_BACKOFF,
+    DEFAULT_METADATA_TOPIC_CREATE_TIMEOUT, DEFAULT_MIN_ISR, DEFAULT_NUM_PARTITIONS,
+    DEFAULT_REPLICATION, KafkaMetadataEventLog, KafkaMetadataLogConfig, MetadataEventQueueCapacity,
+};
+
 #[test]
 fn the_promised_constants_have_their_values() {
     assert_eq!(LOG_FILE_SUFFIX, ".log");

@@ -6,7 +6,8 @@
 //! gets cleaned up. Where Kafka's cache is wrong this one differs:
 //!
 //! - an epoch's readable segment that is displaced by one of the same start offset stays listed;
-//! - an exact repeat of an update changes nothing, so it cannot bring a superseded segment back;
+//! - an exact repeat of an update changes nothing, and an inexact one of a finished copy is refused,
+//!   so that neither brings a superseded segment back;
 //! - a repeated add with other epochs leaves no trace under the old ones;
 //! - custom metadata survives an update without any;
 //! - a deleted partition stays deleted, whatever event arrives late.
@@ -190,14 +191,15 @@ impl RemoteLogMetadataCache {
     ///
     /// Repeating the latest update exactly (same state, timestamp and broker; custom metadata
     /// equal or left out) changes nothing, and neither does `DeleteSegmentFinished` for an unknown
-    /// segment.
+    /// segment. A deletion may begin once more, as a new leader has it: the segment is then as that
+    /// update says.
     ///
     /// # Errors
     ///
     /// [`SegmentNotFound`](RemoteStorageError::SegmentNotFound) when the segment is unknown,
     /// [`InvalidSegmentTransition`](RemoteStorageError::InvalidSegmentTransition) when the state
-    /// may not follow, or is the same without being an exact repeat. A replay takes both as the
-    /// reason why the event was dropped, and goes on.
+    /// may not follow, or is that of a copy again without being an exact repeat. A replay takes
+    /// both as the reason why the event was dropped, and goes on.
     pub fn update_segment(
         &mut self,
         update: &RemoteLogSegmentMetadataUpdate,
@@ -250,7 +252,10 @@ impl RemoteLogMetadataCache {
         if slot.is_repeated_by(update) {
             return Ok(None);
         }
-        if slot.state == update.state || !slot.state.is_valid_transition(update.state) {
+        // A leader that changes during a deletion has its successor begin it once more.
+        let is_again = slot.state == update.state
+            && update.state != RemoteLogSegmentState::DeleteSegmentStarted;
+        if is_again || !slot.state.is_valid_transition(update.state) {
             return Err(RemoteStorageError::InvalidSegmentTransition {
                 id: id.clone(),
                 from: slot.state,

@@ -35,6 +35,8 @@ pub trait RemoteLogMetadataManager: Send + Sync {
     ///
     /// Repeating the latest update exactly (same state, timestamp and broker; custom metadata
     /// equal or left out) is harmless, and so is `DeleteSegmentFinished` for an unknown segment.
+    /// `DeleteSegmentStarted` may come again from another broker or at another time, which are the
+    /// segment's then.
     ///
     /// # Errors
     ///

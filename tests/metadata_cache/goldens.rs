@@ -1,6 +1,6 @@
 //! The worked examples G1–G16 of Kafka's cache rules, and each again after a dump.
 
-use krabka_remote_storage::metadata::RemoteLogMetadataCache;
+use krabka_remote_storage::metadata::{Effect, RemoteLogMetadataCache};
 use krabka_remote_storage::{
     LeaderEpoch, RemotePartitionDeleteMetadata, RemotePartitionDeleteState, RemoteStorageError,
 };
@@ -590,6 +590,38 @@ fn an_update_may_be_repeated_exactly_and_only_exactly() {
         .unwrap();
     let stored = cache.list_segments()[0].to_metadata();
     assert_eq!(stored.custom_metadata(), Some(&custom(&[9])));
+}
+
+#[test]
+fn a_deletion_that_another_broker_begins_once_more_is_that_brokers() {
+    let mut cache = finished_in_epoch_0(&[(1, 10, 100)]);
+    let first = update(1, DeleteSegmentStarted);
+    cache.update_segment(&first).unwrap();
+    let mut again = first.clone();
+    again.broker_id = 2;
+    again.event_timestamp_ms += 1;
+    for cause in [&again, &first] {
+        assert_eq!(cache.check_update_segment(cause).unwrap(), Effect::Change);
+        cache.update_segment(cause).unwrap();
+        let stored = cache.list_segments()[0].to_metadata();
+        assert_eq!(stored.state(), DeleteSegmentStarted);
+        assert_eq!(stored.broker_id(), cause.broker_id);
+        assert_eq!(stored.event_timestamp_ms(), cause.event_timestamp_ms);
+        assert_eq!(found(&cache, 0, 50), None);
+        assert_eq!(listed_by_epoch(&cache, 0), [1]);
+        assert_eq!(
+            cache.log_size(LeaderEpoch(0)),
+            i64::from(stored.segment_size_in_bytes())
+        );
+    }
+    assert_eq!(
+        cache.check_update_segment(&first).unwrap(),
+        Effect::Repetition
+    );
+    cache
+        .update_segment(&update(1, DeleteSegmentFinished))
+        .unwrap();
+    assert!(cache.list_segments().is_empty());
 }
 
 #[test]

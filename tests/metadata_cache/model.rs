@@ -78,11 +78,12 @@ impl Model {
                 && segment.broker_id() == update.broker_id
                 && (update.custom_metadata.is_none()
                     || update.custom_metadata.as_ref() == segment.custom_metadata());
-            return if exact {
-                Outcome::Done
-            } else {
-                Outcome::InvalidTransition
-            };
+            if exact {
+                return Outcome::Done;
+            }
+            if update.state != DeleteSegmentStarted {
+                return Outcome::InvalidTransition;
+            }
         }
         let Ok(updated) = segment.with_update(update) else {
             return Outcome::InvalidTransition;

@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use krabka_remote_storage::metadata::RemoteLogMetadataCache;
 use krabka_remote_storage::metadata::topic::MetadataEvent;
 use krabka_remote_storage::{
-    LeaderEpoch, RemoteLogSegmentDetails, RemoteLogSegmentId, RemoteLogSegmentMetadata,
-    RemoteLogSegmentMetadataUpdate, RemoteLogSegmentState, TopicIdPartition, decode_kafka_uuid,
+    CustomMetadata, LeaderEpoch, RemoteLogSegmentDetails, RemoteLogSegmentId,
+    RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate, RemoteLogSegmentState,
+    RemotePartitionDeleteMetadata, RemotePartitionDeleteState, TopicIdPartition, decode_kafka_uuid,
     kafka_uuid,
 };
 use serde_json::Value;
@@ -42,7 +43,7 @@ pub fn int(value: &Value) -> i64 {
     value.as_i64().unwrap()
 }
 
-fn int32(value: &Value) -> i32 {
+pub fn int32(value: &Value) -> i32 {
     int(value).try_into().unwrap()
 }
 
@@ -50,16 +51,19 @@ pub fn text(value: &Value) -> &str {
     value.as_str().unwrap()
 }
 
+/// The partition that is named here.
+pub fn topic_id_partition(of: &Value) -> TopicIdPartition {
+    TopicIdPartition::new(
+        decode_kafka_uuid(text(&of["topic_id"])).unwrap(),
+        text(&of["topic"]),
+        int32(&of["partition"]),
+    )
+}
+
 fn segment_id(event: &Value) -> RemoteLogSegmentId {
     let id = &event["id"];
-    RemoteLogSegmentId::new(
-        TopicIdPartition::new(
-            decode_kafka_uuid(text(&id["topic_id"])).unwrap(),
-            text(&id["topic"]),
-            int32(&id["partition"]),
-        ),
-        decode_kafka_uuid(text(&id["segment_id"])).unwrap(),
-    )
+    let segment_id = decode_kafka_uuid(text(&id["segment_id"])).unwrap();
+    RemoteLogSegmentId::new(topic_id_partition(id), segment_id)
 }
 
 fn state(event: &Value) -> RemoteLogSegmentState {
@@ -68,13 +72,14 @@ fn state(event: &Value) -> RemoteLogSegmentState {
     states.find(|state| state.to_string() == name).unwrap()
 }
 
-fn segment(event: &Value) -> RemoteLogSegmentMetadata {
+/// The segment that this JSON stands for.
+pub fn segment(event: &Value) -> RemoteLogSegmentMetadata {
     let epochs = event["segment_leader_epochs"].as_object().unwrap();
     let epochs = epochs
         .iter()
         .map(|(epoch, start)| (LeaderEpoch(epoch.parse().unwrap()), int(start)))
         .collect();
-    RemoteLogSegmentMetadata::new(
+    let segment = RemoteLogSegmentMetadata::new(
         segment_id(event),
         int(&event["start_offset"]),
         int(&event["end_offset"]),
@@ -84,17 +89,43 @@ fn segment(event: &Value) -> RemoteLogSegmentMetadata {
         RemoteLogSegmentDetails::new(int32(&event["segment_size_in_bytes"]), state(event), epochs),
     )
     .unwrap()
-    .with_txn_index_empty(event["txn_idx_empty"].as_bool().unwrap())
+    .with_txn_index_empty(event["txn_idx_empty"].as_bool().unwrap());
+    match event.get("custom_metadata") {
+        Some(custom) => segment.with_custom_metadata(CustomMetadata(bytes(text(custom)))),
+        None => segment,
+    }
 }
 
 fn update(event: &Value) -> RemoteLogSegmentMetadataUpdate {
+    let custom = event.get("custom_metadata");
     RemoteLogSegmentMetadataUpdate::new(
         segment_id(event),
         int(&event["event_timestamp_ms"]),
-        None,
+        custom.map(|custom| CustomMetadata(bytes(text(custom)))),
         state(event),
         int32(&event["broker_id"]),
     )
+}
+
+fn partition_delete(event: &Value) -> RemotePartitionDeleteMetadata {
+    let name = text(&event["state"]);
+    let mut states = RemotePartitionDeleteState::ALL.into_iter();
+    RemotePartitionDeleteMetadata::new(
+        topic_id_partition(event),
+        states.find(|state| state.to_string() == name).unwrap(),
+        int(&event["event_timestamp_ms"]),
+        int32(&event["broker_id"]),
+    )
+}
+
+/// The event that this JSON stands for.
+pub fn event(event: &Value) -> MetadataEvent {
+    match text(&event["type"]) {
+        "RemoteLogSegmentMetadata" => MetadataEvent::AddSegment(segment(event)),
+        "RemoteLogSegmentMetadataUpdate" => MetadataEvent::UpdateSegment(update(event)),
+        "RemotePartitionDeleteMetadata" => MetadataEvent::PartitionDelete(partition_delete(event)),
+        other => panic!("unexpected event {other}"),
+    }
 }
 
 /// A record of the topic.
@@ -112,17 +143,13 @@ pub fn records() -> Vec<Record> {
     let events = read("events.ndjson");
     let records = events.lines().map(|line| {
         let record: Value = serde_json::from_str(line).unwrap();
-        let event = &record["event"];
+        let json = &record["event"];
         assert_eq!(record["key_null"], true);
         Record {
             metadata_partition: int32(&record["metadata_partition"]),
             offset: int(&record["offset"]),
             value: bytes(text(&record["value"])),
-            event: match text(&event["type"]) {
-                "RemoteLogSegmentMetadata" => MetadataEvent::AddSegment(segment(event)),
-                "RemoteLogSegmentMetadataUpdate" => MetadataEvent::UpdateSegment(update(event)),
-                other => panic!("unexpected event {other}"),
-            },
+            event: event(json),
         }
     });
     records.collect()

@@ -120,6 +120,41 @@ async fn a_repetition_succeeds_and_writes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_new_leader_begins_a_deletion_once_more_by_a_call_as_by_a_replay() {
+    let (log, dirs) = (
+        ScriptedLog::new(PARTITIONS),
+        [(); 3].map(|()| TempDir::new().unwrap()),
+    );
+    let managers = [ready(&log, &dirs[0]).await, ready(&log, &dirs[1]).await];
+    let segment = segment(&tp_in(0), 1, 0);
+    managers[0].add_segment(segment.clone()).await.unwrap();
+    managers[0]
+        .update_segment(finished(&segment))
+        .await
+        .unwrap();
+    let first = update(&segment, RemoteLogSegmentState::DeleteSegmentStarted);
+    managers[0].update_segment(first.clone()).await.unwrap();
+    let mut again = first;
+    again.broker_id = 2;
+    again.event_timestamp_ms += 1;
+    // The other broker has to have read what it repeats.
+    while managers[1].metadata_partition_readiness()[0].applied_offset < 2 {
+        tokio::task::yield_now().await;
+    }
+    managers[1].update_segment(again).await.unwrap();
+    assert_eq!(log.inner.high_water_marks().await.unwrap()[0], 4);
+    let replayed = ready(&log, &dirs[2]).await;
+    for manager in [&managers[1], &replayed] {
+        let listed = manager.list_segments(&tp_in(0)).await.unwrap();
+        assert_eq!(listed.len(), 1);
+        assert_eq!(
+            (listed[0].broker_id(), listed[0].event_timestamp_ms()),
+            (2, 3)
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_event_that_loses_a_race_tells_its_writer() {
     let (log, dir) = (ScriptedLog::new(PARTITIONS), TempDir::new().unwrap());
     let manager = ready(&log, &dir).await;
