@@ -11,6 +11,8 @@
 mod codec_error;
 mod event;
 mod in_process;
+#[cfg(feature = "kafka")]
+mod kafka;
 mod log;
 mod log_error;
 mod partitioning;
@@ -19,6 +21,15 @@ mod replay;
 pub use codec_error::CodecError;
 pub use event::MetadataEvent;
 pub use in_process::InProcessMetadataEventLog;
+#[cfg(feature = "kafka")]
+pub use kafka::{
+    ClientIdentity, ClientSecurity, DEFAULT_METADATA_EVENT_QUEUE_CAPACITY,
+    DEFAULT_METADATA_FETCH_MAX_BYTES, DEFAULT_METADATA_FETCH_MAX_WAIT,
+    DEFAULT_METADATA_FETCH_RETRY_BACKOFF, DEFAULT_METADATA_TOPIC_CREATE_TIMEOUT, DEFAULT_MIN_ISR,
+    DEFAULT_NUM_PARTITIONS, DEFAULT_REPLICATION, KafkaMetadataEventLog, KafkaMetadataLogConfig,
+    MetadataEventQueueCapacity, Pem, SaslCredentials, SaslMechanism, SecurityProtocol,
+    TopicFinding, TopicReport,
+};
 pub use log::{
     AssignmentHandle, KeyedEvent, METADATA_TOPIC, MetadataEventLog, MetadataEventPage,
     MetadataEventRecord, MetadataEventStream, MetadataStreamItem, PartitionStart, RangeVisitor,

@@ -1,0 +1,263 @@
+//! Finds the topic, or creates it, and compares it with what the configuration asks for.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use rdkafka::admin::{
+    AdminClient, AdminOptions, ConfigEntry, NewTopic, ResourceSpecifier, TopicReplication,
+};
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use tokio::runtime::Handle;
+use tokio::time::Instant;
+
+use super::super::log_error::MetadataLogError;
+use super::client::{self, ClientEvents, OffThread};
+use super::config::KafkaMetadataLogConfig;
+use super::faults;
+use super::log::blocking;
+use super::marks::{TopicClient, TopicState};
+use super::report::{TopicFinding, TopicReport};
+
+type Admin = OffThread<AdminClient<ClientEvents>>;
+
+/// Looks the topic up, creates it where it is missing and may be created, and reports.
+///
+/// The order matters: a lookup never creates a topic, and no other client is made before the topic
+/// is there.
+pub(super) async fn provision(
+    config: &KafkaMetadataLogConfig,
+    topics: &Arc<OffThread<TopicClient>>,
+) -> Result<TopicReport, MetadataLogError> {
+    let admin = admin(config).await?;
+    let (state, was_created) = match look_up(topics).await? {
+        Some(state) => (state, false),
+        None if config.provision_topic => {
+            let was_created = create(config, &admin).await?;
+            (wait_until_there(config, topics).await?, was_created)
+        }
+        None => return Err(missing(config)),
+    };
+    let findings = if was_created {
+        Vec::new()
+    } else {
+        compare(config, &admin, state).await
+    };
+    for finding in &findings {
+        tracing::warn!(
+            topic = config.topic,
+            "the metadata topic is not as it should be: {finding}"
+        );
+    }
+    Ok(report(config, state, was_created, findings))
+}
+
+/// Looks the topic up with no rights but Describe.
+pub(super) async fn find(
+    config: &KafkaMetadataLogConfig,
+    topics: &Arc<OffThread<TopicClient>>,
+) -> Result<TopicReport, MetadataLogError> {
+    let state = look_up(topics).await?.ok_or_else(|| missing(config))?;
+    Ok(report(config, state, false, Vec::new()))
+}
+
+fn report(
+    config: &KafkaMetadataLogConfig,
+    state: TopicState,
+    was_created: bool,
+    findings: Vec<TopicFinding>,
+) -> TopicReport {
+    TopicReport {
+        topic: config.topic.clone(),
+        topic_id: state.id,
+        partitions: state.partitions,
+        was_created,
+        findings,
+    }
+}
+
+fn missing(config: &KafkaMetadataLogConfig) -> MetadataLogError {
+    MetadataLogError::Rejected {
+        reason: format!(
+            "topic {} does not exist, and this log does not create it",
+            config.topic
+        ),
+        source: None,
+    }
+}
+
+async fn look_up(
+    topics: &Arc<OffThread<TopicClient>>,
+) -> Result<Option<TopicState>, MetadataLogError> {
+    let topics = Arc::clone(topics);
+    blocking(move || topics.topic()).await
+}
+
+async fn admin(config: &KafkaMetadataLogConfig) -> Result<Admin, MetadataLogError> {
+    let settings = client::settings(config, "admin");
+    let events = ClientEvents::new(&config.topic);
+    let runtime = Handle::current();
+    let made = blocking(move || Ok(settings.create_with_context(events))).await?;
+    Ok(OffThread::new(made.map_err(faults::client)?, &runtime))
+}
+
+/// Creates the topic; `false` when another client was faster.
+async fn create(config: &KafkaMetadataLogConfig, admin: &Admin) -> Result<bool, MetadataLogError> {
+    let settings = config.settings();
+    let replication = TopicReplication::Fixed(config.replication);
+    let mut topic = NewTopic::new(&config.topic, config.num_partitions, replication);
+    for (name, value) in &settings {
+        topic = topic.set(name, value);
+    }
+    let limit = Some(config.topic_create_timeout);
+    let options = AdminOptions::new()
+        .request_timeout(limit)
+        .operation_timeout(limit);
+    let what = || format!("topic {} cannot be created", config.topic);
+    let answers = admin
+        .create_topics([&topic], &options)
+        .await
+        .map_err(|error| admin_fault(what(), error))?;
+    match answers.into_iter().next() {
+        Some(Ok(_)) => Ok(true),
+        Some(Err((_, RDKafkaErrorCode::TopicAlreadyExists))) => Ok(false),
+        Some(Err((_, code))) => Err(faults::read(what(), KafkaError::Global(code))),
+        None => Err(MetadataLogError::Unavailable {
+            reason: format!("{}: the answer is empty", what()),
+            source: None,
+        }),
+    }
+}
+
+/// Brokers learn of a new topic one after the other.
+async fn wait_until_there(
+    config: &KafkaMetadataLogConfig,
+    topics: &Arc<OffThread<TopicClient>>,
+) -> Result<TopicState, MetadataLogError> {
+    let deadline = Instant::now() + config.topic_create_timeout;
+    loop {
+        if let Some(state) = look_up(topics).await? {
+            return Ok(state);
+        }
+        let next = Instant::now() + config.fetch_retry_backoff;
+        if next > deadline {
+            return Err(MetadataLogError::Unavailable {
+                reason: format!(
+                    "topic {} was created, and no broker knew it within {:?}",
+                    config.topic, config.topic_create_timeout
+                ),
+                source: None,
+            });
+        }
+        tokio::time::sleep_until(next).await;
+    }
+}
+
+async fn compare(
+    config: &KafkaMetadataLogConfig,
+    admin: &Admin,
+    state: TopicState,
+) -> Vec<TopicFinding> {
+    let mut findings = Vec::new();
+    if state.partitions != config.num_partitions {
+        findings.push(TopicFinding::PartitionCount {
+            configured: config.num_partitions,
+            found: state.partitions,
+        });
+    }
+    match found_settings(config, admin, state.broker).await {
+        Ok(found) => compare_settings(config, state, &found, &mut findings),
+        Err(reason) => findings.push(TopicFinding::SettingsNotReadable { reason }),
+    }
+    findings
+}
+
+async fn found_settings(
+    config: &KafkaMetadataLogConfig,
+    admin: &Admin,
+    broker: i32,
+) -> Result<HashMap<String, ConfigEntry>, String> {
+    // Every broker knows the settings of every topic, and this one answers.
+    let options = AdminOptions::new()
+        .request_timeout(Some(config.request_timeout))
+        .broker_id(broker);
+    let answers = admin
+        .describe_configs([&ResourceSpecifier::Topic(&config.topic)], &options)
+        .await
+        .map_err(|error| error.to_string())?;
+    match answers.into_iter().next() {
+        Some(Ok(topic)) => Ok(topic
+            .entries
+            .into_iter()
+            .map(|entry| (entry.name.clone(), entry))
+            .collect()),
+        Some(Err(code)) => Err(code.to_string()),
+        None => Err("the answer is empty".to_owned()),
+    }
+}
+
+fn compare_settings(
+    config: &KafkaMetadataLogConfig,
+    state: TopicState,
+    found: &HashMap<String, ConfigEntry>,
+    findings: &mut Vec<TopicFinding>,
+) {
+    let value = |name: &str| found.get(name).and_then(|entry| entry.value.as_deref());
+    let configured: BTreeMap<&str, String> = config.settings();
+    for (&name, configured) in &configured {
+        let Some(found) = value(name) else {
+            continue;
+        };
+        if found == configured {
+            continue;
+        }
+        findings.push(if removes_records(name, found) {
+            TopicFinding::RecordsAreRemoved {
+                setting: name.to_owned(),
+                found: found.to_owned(),
+            }
+        } else {
+            TopicFinding::Setting {
+                setting: name.to_owned(),
+                configured: configured.clone(),
+                found: found.to_owned(),
+            }
+        });
+    }
+    // Those that the configuration leaves to the cluster matter no less.
+    for name in ["cleanup.policy", "retention.ms", "retention.bytes"] {
+        if let Some(found) = value(name)
+            && !configured.contains_key(name)
+            && removes_records(name, found)
+        {
+            findings.push(TopicFinding::RecordsAreRemoved {
+                setting: name.to_owned(),
+                found: found.to_owned(),
+            });
+        }
+    }
+    let min_isr = value("min.insync.replicas").and_then(|value| value.parse().ok());
+    if let Some(min_isr) = min_isr
+        && min_isr > state.replicas
+    {
+        findings.push(TopicFinding::NotWritable {
+            min_isr,
+            replicas: state.replicas,
+        });
+    }
+}
+
+fn removes_records(setting: &str, value: &str) -> bool {
+    match setting {
+        "cleanup.policy" => value != "delete",
+        "retention.ms" | "retention.bytes" => value != "-1",
+        _ => false,
+    }
+}
+
+/// An operation that failed as a whole: `AdminOp` keeps its code to itself.
+fn admin_fault(what: String, error: KafkaError) -> MetadataLogError {
+    match error {
+        KafkaError::AdminOp(code) => faults::read(what, KafkaError::Global(code)),
+        error => faults::read(what, error),
+    }
+}
