@@ -16,7 +16,9 @@ mod kafka;
 mod log;
 mod log_error;
 mod partitioning;
+mod poison;
 mod replay;
+mod survey;
 
 pub use codec_error::CodecError;
 pub use event::MetadataEvent;
@@ -37,4 +39,9 @@ pub use log::{
 pub use log_error::MetadataLogError;
 pub use partitioning::{
     metadata_partition_for, metadata_partitions_for, try_metadata_partition_for,
+};
+pub use poison::PoisonReason;
+pub use survey::{
+    MetadataPartitionSurvey, PartitionSurvey, SegmentStatistics, SegmentsInState, SurveyObserver,
+    TopicSurvey,
 };
