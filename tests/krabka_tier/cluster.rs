@@ -46,15 +46,7 @@ impl Cluster {
 
     /// A topic of Apache Kafka, where a broker is meant to be there.
     fn kafka() -> Option<Self> {
-        const VARIABLE: &str = "KRABKA_TEST_KAFKA_BOOTSTRAP_SERVERS";
-        let Ok(bootstrap) = env::var(VARIABLE) else {
-            assert!(
-                env::var_os("KRABKA_TEST_SERVERS").is_none(),
-                "the servers are meant to be there, but {VARIABLE} is not set"
-            );
-            eprintln!("without Apache Kafka: {VARIABLE} is not set");
-            return None;
-        };
+        let bootstrap = variable("BOOTSTRAP_SERVERS")?;
         let topic = format!("metadata-{}", Uuid::new_v4());
         Some(Self::on(bootstrap, topic, None))
     }
@@ -118,6 +110,20 @@ impl Cluster {
     fn run(&self, arguments: &[&str]) -> Run {
         run(&self.arguments(arguments))
     }
+}
+
+/// What the tests are told of Apache Kafka; `None` where no broker is meant to be there.
+fn variable(name: &str) -> Option<String> {
+    let name = format!("KRABKA_TEST_KAFKA_{name}");
+    let value = env::var(&name).ok();
+    assert!(
+        value.is_some() || env::var_os("KRABKA_TEST_SERVERS").is_none(),
+        "the servers are meant to be there, but {name} is not set"
+    );
+    if value.is_none() {
+        eprintln!("without Apache Kafka: {name} is not set");
+    }
+    value
 }
 
 /// The lines of the test data, without what the log does not tell.
@@ -720,4 +726,80 @@ fn what_is_wrong_with_a_cluster_is_said_without_secrets() {
         1,
         &["topic \"t\" partition 0 is not in the metadata in topic "],
     );
+}
+
+/// A listener with TLS, where a broker is meant to be there, and client properties for it.
+struct Secured {
+    bootstrap: String,
+    authority: String,
+    user: String,
+    password: String,
+}
+
+impl Secured {
+    fn new() -> Option<Self> {
+        let variable = |name: &str| variable(&format!("SECURE_{name}"));
+        Some(Self {
+            bootstrap: variable("BOOTSTRAP_SERVERS")?,
+            authority: variable("CA")?,
+            user: variable("USER")?,
+            password: variable("PASSWORD")?,
+        })
+    }
+
+    fn properties(&self, mechanism: &str, password: &str) -> String {
+        let module = if mechanism == "PLAIN" {
+            "plain.Plain"
+        } else {
+            "scram.Scram"
+        };
+        format!(
+            "security.protocol=SASL_SSL\nsasl.mechanism={mechanism}\n\
+             sasl.jaas.config=org.apache.kafka.common.security.{module}LoginModule required \\\n  \
+             username=\"{}\" password=\"{password}\";\nssl.truststore.type=PEM\n",
+            self.user
+        )
+    }
+}
+
+#[test]
+fn a_secured_cluster_is_reached_with_client_properties() {
+    let (Some(cluster), Some(secured)) = (Cluster::kafka(), Secured::new()) else {
+        return;
+    };
+    let cluster = cluster.with_kafkas_events();
+    let scratch = Scratch::new();
+    let config = scratch.path("client.properties");
+    let stats = |text: &str| {
+        fs::write(&config, text).unwrap();
+        let config = config.to_str().unwrap();
+        let mut stats = vec!["metadata", "stats", "--json", "--retry-timeout", "5"];
+        stats.extend([
+            "--bootstrap",
+            &secured.bootstrap,
+            "--metadata-topic",
+            &cluster.topic,
+        ]);
+        stats.extend(["--kafka-config", config]);
+        run(&stats)
+    };
+    let file = format!("ssl.truststore.location={}\n", secured.authority);
+    let inline = fs::read_to_string(&secured.authority).unwrap();
+    let inline = format!(
+        "ssl.truststore.certificates={}\n",
+        inline.trim_end().replace('\n', " \\\n")
+    );
+    for (mechanism, authority) in [
+        ("PLAIN", &file),
+        ("SCRAM-SHA-256", &inline),
+        ("SCRAM-SHA-512", &file),
+    ] {
+        let text = secured.properties(mechanism, &secured.password) + authority;
+        let total = stats(&text).ok().json().pop().unwrap();
+        assert_eq!(total["records"], json!(records().len()), "{mechanism}");
+    }
+    let wrong = "no-such-secret";
+    let refused = stats(&(secured.properties("PLAIN", wrong) + &file));
+    let refused = refused.fails(1, &["cannot open topic metadata-"]);
+    assert!(!refused.stderr.contains(wrong), "{}", refused.stderr);
 }

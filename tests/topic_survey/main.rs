@@ -81,7 +81,7 @@ fn object(id: u128, start: i64, suffix: &str, size: u64) -> ObjectMeta {
 fn named(name: &str, size: u64) -> ObjectMeta {
     ObjectMeta {
         location: Path::from(format!("orders-7-AAAAAAAAAAAAAAAAAAAAyg/{name}")),
-        last_modified: (UNIX_EPOCH + Duration::from_millis(1_700_000_000_000)).into(),
+        last_modified: (UNIX_EPOCH + Duration::from_secs(1_700_000_000)).into(),
         size,
         e_tag: None,
         version: None,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use krabka_remote_storage::metadata::SegmentView;
 use krabka_remote_storage::metadata::topic::{
     AssignmentHandle, InProcessMetadataEventLog, KeyedEvent, MetadataEvent, MetadataEventLog,
     MetadataEventRecord, MetadataEventStream, MetadataLogError, MetadataPartitionSurvey,
@@ -78,7 +79,7 @@ async fn a_real_topic_gives_every_answer_of_kafkas_own_store() {
     assert_eq!(sum(&survey, |one| one.misplaced + one.dropped), 0);
     for one in survey.metadata_partitions() {
         let of_partition = all.iter().filter(|r| r.metadata_partition == one.partition);
-        assert_eq!(one.high, of_partition.count() as i64);
+        assert_eq!(one.high, i64::try_from(of_partition.count()).unwrap());
         assert_eq!((one.low, one.next), (0, one.high));
     }
     assert_eq!(survey.topic_id(), log.topic_id());
@@ -211,7 +212,12 @@ async fn events_of_another_metadata_partition_and_of_other_partitions_are_counte
     assert!(survey.partition(&other).is_none());
     let kept = survey.partition(&orders()).unwrap();
     assert_eq!((kept.events, kept.dropped), (2, 1));
-    let ids: Vec<_> = kept.cache.list_segments().iter().map(|s| s.id()).collect();
+    let ids: Vec<_> = kept
+        .cache
+        .list_segments()
+        .iter()
+        .map(SegmentView::id)
+        .collect();
     assert_eq!(ids, [Uuid::from_u128(2)]);
 }
 

@@ -16,6 +16,7 @@ use krabka_remote_storage::topic::{
 use crate::failure::Failure;
 
 /// Where a file of client properties stands when the command line does not say.
+#[cfg(feature = "kafka")]
 const CONFIG_VARIABLE: &str = "KRABKA_KAFKA_CONFIG";
 
 /// The cluster that a command is about.
@@ -53,10 +54,10 @@ struct ClientArgs {
     /// How the brokers are reached: client properties, as Kafka's own tools take them with
     /// --command-config.
     ///
-    /// Understood are security.protocol, sasl.mechanism and sasl.jaas.config (PLAIN, SCRAM),
-    /// ssl.truststore… and ssl.keystore… of the type PEM, ssl.key.password,
-    /// ssl.endpoint.identification.algorithm, client.id, request.timeout.ms. Without this option the
-    /// environment's KRABKA_KAFKA_CONFIG names the file.
+    /// Understood are `security.protocol`, `sasl.mechanism` and `sasl.jaas.config` (PLAIN, SCRAM),
+    /// `ssl.truststore…` and `ssl.keystore…` of the type PEM, `ssl.key.password`,
+    /// `ssl.endpoint.identification.algorithm`, `client.id`, `request.timeout.ms`. Without this option
+    /// the environment's `KRABKA_KAFKA_CONFIG` names the file.
     #[arg(long, value_name = "FILE", requires = "bootstrap")]
     kafka_config: Option<PathBuf>,
 }

@@ -1,5 +1,6 @@
 //! What says which segments a partition has: the tier's listing, or the metadata of its cluster.
 
+use krabka_remote_storage::metadata::SegmentView;
 use krabka_remote_storage::model::{RemoteLogSegmentState, TopicIdPartition};
 use krabka_remote_storage::rebuild::{ListedSegment, named_segments};
 use krabka_remote_storage::topic::{PartitionSurvey, TopicSurvey};
@@ -100,6 +101,6 @@ impl Inventory {
 
 fn has_finished(known: &PartitionSurvey) -> bool {
     let segments = known.cache.list_segments();
-    let mut states = segments.iter().map(|segment| segment.state());
+    let mut states = segments.iter().map(SegmentView::state);
     states.any(|state| state == RemoteLogSegmentState::CopySegmentFinished)
 }

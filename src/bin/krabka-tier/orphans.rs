@@ -269,11 +269,7 @@ impl fmt::Display for Report {
             } => write!(
                 f,
                 "{} of {} compared: {}, of which {problems} {} to be looked at",
-                count(
-                    usize::try_from(*segments).unwrap_or(usize::MAX),
-                    "segment",
-                    "segments"
-                ),
+                count(*segments, "segment", "segments"),
                 count(*partitions, "partition", "partitions"),
                 count(*findings, "difference", "differences"),
                 if *problems == 1 { "has" } else { "have" },

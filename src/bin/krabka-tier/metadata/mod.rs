@@ -89,11 +89,10 @@ fn end(poison: u64) -> Result<(), Failure> {
     if poison == 0 {
         return Ok(());
     }
-    let number = usize::try_from(poison).unwrap_or(usize::MAX);
     Err(Failure::Refused(format!(
         "{} in the metadata topic: brokers of Apache Kafka stop at such a record, and read no more of \
          its metadata partition",
-        count(number, "poison record is", "poison records are")
+        count(poison, "poison record is", "poison records are")
     )))
 }
 

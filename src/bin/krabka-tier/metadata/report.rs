@@ -102,7 +102,7 @@ impl<'a> RecordReport<'a> {
             key: record.key.as_deref().map(Hex),
             value: (!record.tombstone).then(|| Hex(&record.payload)),
             event: event.as_ref().ok().map(EventReport::new),
-            poison: event.as_ref().err().map(|reason| reason_of(reason)),
+            poison: event.as_ref().err().map(reason_of),
         }
     }
 }

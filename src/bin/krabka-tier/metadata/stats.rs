@@ -14,7 +14,7 @@ use super::report::reason_of;
 use super::{UserPartition, end, parse_partition};
 use crate::cluster::ClusterArgs;
 use crate::failure::{Failure, print_error, print_note};
-use crate::output::{Audience, Output};
+use crate::output::{Audience, Output, count};
 use crate::tier::Patience;
 
 /// How many poison records are named.
@@ -310,16 +310,27 @@ impl fmt::Display for Stats {
             }
             Self::Total(total) => write!(
                 f,
-                "total: {} records in {} metadata partitions, {} of them poison; {} users' \
-                 partitions with {} finished segments of {}, {} copies begun, {} deletions begun",
-                total.numbers.records,
-                total.metadata_partitions,
+                "total: {} in {}, {} of them poison; {} with {} of {}, {} and {} begun",
+                count(total.numbers.records, "record", "records"),
+                count(
+                    total.metadata_partitions as u64,
+                    "metadata partition",
+                    "metadata partitions"
+                ),
                 total.numbers.poison,
-                total.user_partitions,
-                of(&total.segments, finished),
+                count(
+                    total.user_partitions,
+                    "user's partition",
+                    "users' partitions"
+                ),
+                count(
+                    of(&total.segments, finished),
+                    "finished segment",
+                    "finished segments"
+                ),
                 HumanBytes(of(&total.size_bytes, finished)),
-                of(&total.segments, started),
-                of(&total.segments, deleting)
+                count(of(&total.segments, started), "copy", "copies"),
+                count(of(&total.segments, deleting), "deletion", "deletions")
             ),
         }
     }

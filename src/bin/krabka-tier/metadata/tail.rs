@@ -18,7 +18,7 @@ use crate::output::{Audience, Output, count};
 use crate::tier::Patience;
 
 /// Longer than anybody waits.
-const NEVER: Duration = Duration::from_secs(86_400 * 365 * 30);
+const NEVER: Duration = Duration::from_hours(24 * 365 * 30);
 
 /// Shows new records of the metadata topic as they come, until it is interrupted.
 ///

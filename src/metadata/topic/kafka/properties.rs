@@ -220,10 +220,11 @@ fn pem(value: &str) -> Pem {
     // OpenSSL wants the labels on lines of their own. Each block is four pieces around `-----`.
     for (at, piece) in value.split(LABEL_END).enumerate() {
         let is_label = at % 2 == 1;
-        match (is_label, piece.starts_with("END ")) {
-            (true, true) => text.push_str(&format!("\n{LABEL_END}{piece}{LABEL_END}\n")),
-            (true, false) => text.push_str(&format!("{LABEL_END}{piece}{LABEL_END}\n")),
-            (false, _) => text.push_str(piece.trim()),
+        if is_label {
+            let begin = if piece.starts_with("END ") { "\n" } else { "" };
+            text.extend([begin, LABEL_END, piece, LABEL_END, "\n"]);
+        } else {
+            text.push_str(piece.trim());
         }
     }
     Pem::Bytes(text.into_bytes())
@@ -382,6 +383,8 @@ fn unescaped(chars: &mut Peekable<Chars<'_>>, is_key: bool) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     const SECRET: &str = "hunter2-of-all";
@@ -539,7 +542,7 @@ mod tests {
             format!("sasl.jaas.config={SECRET} required;"),
             format!("{login} required password=\"{SECRET}\";"),
             format!("security.protocol={SECRET}"),
-            format!("{SECRET}"),
+            SECRET.to_owned(),
             format!("{SECRET}=x"),
             format!("ssl.keystore.password={SECRET}"),
             format!("ssl.key.password={SECRET}\nssl.keystore.key={SECRET}"),
@@ -554,5 +557,25 @@ mod tests {
         ))
         .unwrap();
         assert!(!format!("{config:?}").contains(SECRET));
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics(text in r#"(\\PC|[\\ \n=:#!"';u]|ssl\.keystore\.key=|sasl\.jaas\.config=|----)*"#) {
+            let mut config = KafkaMetadataLogConfig::new("localhost:9092");
+            let _ = config.set_client_properties(&text);
+        }
+
+        #[test]
+        fn a_value_is_read_back_from_its_escaped_form(value in r"[ -~\n\t]{0,40}") {
+            let escaped: String = value.chars().map(|c| match c {
+                '\n' => "\\n".to_owned(),
+                '\t' => "\\t".to_owned(),
+                '\\' | ' ' => format!("\\{c}"),
+                c => c.to_string(),
+            }).collect();
+            let read = properties(&format!("a.b={escaped}")).unwrap();
+            prop_assert_eq!(&read[0].value, &value);
+        }
     }
 }
