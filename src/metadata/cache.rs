@@ -536,6 +536,11 @@ impl<'a> SegmentView<'a> {
         self.slot.state
     }
 
+    /// When the latest event was made, in milliseconds since 1970-01-01 UTC.
+    pub fn event_timestamp_ms(&self) -> i64 {
+        self.slot.event_timestamp_ms
+    }
+
     /// Whether the segment is known to have no aborted transactions.
     pub fn txn_index_empty(&self) -> bool {
         self.slot.txn_index_empty

@@ -37,10 +37,12 @@ mod log_error;
 mod manager;
 mod partition;
 mod partitioning;
+mod poison;
 mod readiness;
 mod replay;
 mod snapshot;
 mod snapshot_store;
+mod survey;
 mod telemetry;
 mod wire;
 
@@ -66,10 +68,15 @@ pub use partition::EventOutcome;
 pub use partitioning::{
     metadata_partition_for, metadata_partitions_for, try_metadata_partition_for,
 };
+pub use poison::PoisonReason;
 pub use readiness::MetadataPartitionReadiness;
 pub use snapshot::{
     SNAPSHOT_FILE_NAME, SNAPSHOT_FORMAT_VERSION, Snapshot, SnapshotCaches, SnapshotEncoder,
     SnapshotError,
+};
+pub use survey::{
+    MetadataPartitionSurvey, PartitionSurvey, SegmentStatistics, SegmentsInState, SurveyObserver,
+    TopicSurvey,
 };
 pub(crate) use telemetry::describe_metrics;
 
