@@ -63,6 +63,15 @@ pub(super) struct Trouble {
 }
 
 impl Trouble {
+    /// The one that says more: that all brokers are down only follows from what came before.
+    pub(super) fn latest(before: Option<Self>, now: Option<Self>) -> Option<Self> {
+        let says_little = |one: &Self| one.code == RDKafkaErrorCode::AllBrokersDown;
+        match now {
+            Some(now) if before.is_none() || !says_little(&now) => Some(now),
+            _ => before,
+        }
+    }
+
     /// Whether brokers refuse this client, or this client refuses them.
     pub(super) fn is_refusal(&self) -> bool {
         matches!(
@@ -154,10 +163,12 @@ impl ClientContext for ClientEvents {
             topic = self.topic,
             "trouble with a Kafka broker: {error}: {reason}"
         );
-        *self.trouble.lock() = code.map(|code| Trouble {
+        let now = code.map(|code| Trouble {
             code,
             reason: reason.to_owned(),
         });
+        let mut trouble = self.trouble.lock();
+        *trouble = Trouble::latest(trouble.take(), now);
     }
 }
 
