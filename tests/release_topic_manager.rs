@@ -54,7 +54,7 @@ fn start(
     dir: &TempDir,
 ) -> Arc<TopicBasedRemoteLogMetadataManager> {
     let log: Arc<dyn MetadataEventLog> = Arc::clone(log) as _;
-    let interval = Duration::from_secs(3600);
+    let interval = Duration::from_hours(1);
     TopicBasedRemoteLogMetadataManager::start(log, Handle::current(), dir.path(), interval).unwrap()
 }
 

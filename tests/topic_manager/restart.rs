@@ -32,21 +32,19 @@ fn rejected(dir: &TempDir) -> Vec<Vec<u8>> {
 }
 
 /// Everything that is answered about the test's partitions, as text.
-async fn answers(manager: &TopicBasedRemoteLogMetadataManager) -> String {
-    let mut answers = String::new();
+async fn answers(manager: &TopicBasedRemoteLogMetadataManager) -> Vec<String> {
+    let mut answers = Vec::new();
     for partition in 0..PARTITIONS {
         let tp = tp_in(partition);
         let listed = manager.list_segments(&tp).await.unwrap();
-        answers += &format!("{listed:?}\n");
+        answers.push(format!("{listed:?}"));
         for epoch in (0..3).map(LeaderEpoch) {
             let highest = manager.highest_offset(&tp, epoch).await.unwrap();
             let size = manager.log_size(&tp, epoch).await.unwrap();
-            answers += &format!("{highest:?} {size}\n");
+            answers.push(format!("{highest:?} {size}"));
             for offset in (0..130).step_by(5) {
-                answers += &format!(
-                    "{:?}\n",
-                    manager.find_segment(&tp, epoch, offset).await.unwrap()
-                );
+                let found = manager.find_segment(&tp, epoch, offset).await.unwrap();
+                answers.push(format!("{found:?}"));
             }
         }
     }
@@ -57,12 +55,12 @@ async fn answers(manager: &TopicBasedRemoteLogMetadataManager) -> String {
 /// what an epoch remembers outlives its segments.
 fn history() -> Vec<MetadataEvent> {
     let (one, other) = (tp_in(0), tp_in(1));
-    let (a, b, c) = (
+    let (displaced, wide, inner) = (
         segment(&one, 1, 0),
         segment(&one, 2, 0),
         segment(&one, 3, 10),
     );
-    let (d, e) = (segment(&other, 4, 50), segment(&other, 5, 60));
+    let (gone, late) = (segment(&other, 4, 50), segment(&other, 5, 60));
     let add = |segment: &RemoteLogSegmentMetadata| MetadataEvent::AddSegment(segment.clone());
     let step = |segment: &RemoteLogSegmentMetadata, state| {
         MetadataEvent::UpdateSegment(update(segment, state))
@@ -71,23 +69,23 @@ fn history() -> Vec<MetadataEvent> {
         MetadataEvent::PartitionDelete(RemotePartitionDeleteMetadata::new(tp.clone(), state, 1, 1))
     };
     vec![
-        add(&a),
-        add(&d),
-        step(&a, CopySegmentFinished),
-        add(&b),
-        add(&c),
-        step(&c, CopySegmentFinished),
-        step(&d, CopySegmentFinished),
-        step(&b, CopySegmentFinished),
-        step(&a, DeleteSegmentStarted),
-        step(&d, DeleteSegmentStarted),
-        step(&a, DeleteSegmentFinished),
-        step(&d, DeleteSegmentFinished),
-        add(&e),
+        add(&displaced),
+        add(&gone),
+        step(&displaced, CopySegmentFinished),
+        add(&wide),
+        add(&inner),
+        step(&inner, CopySegmentFinished),
+        step(&gone, CopySegmentFinished),
+        step(&wide, CopySegmentFinished),
+        step(&displaced, DeleteSegmentStarted),
+        step(&gone, DeleteSegmentStarted),
+        step(&displaced, DeleteSegmentFinished),
+        step(&gone, DeleteSegmentFinished),
+        add(&late),
         delete(&other, RemotePartitionDeleteState::DeletePartitionMarked),
-        step(&c, DeleteSegmentStarted),
+        step(&inner, DeleteSegmentStarted),
         delete(&tp_in(2), RemotePartitionDeleteState::DeletePartitionMarked),
-        step(&c, DeleteSegmentFinished),
+        step(&inner, DeleteSegmentFinished),
     ]
 }
 
@@ -244,7 +242,7 @@ async fn a_snapshot_of_another_log_is_put_aside() {
     let other = ScriptedLog::new(PARTITIONS);
     let manager = ready(&other, &dir).await;
     assert_eq!(manager.list_segments(&tp_in(0)).await.unwrap(), []);
-    assert_eq!(rejected(&dir), [bytes.clone()]);
+    assert_eq!(rejected(&dir), std::slice::from_ref(&bytes));
 
     // The same topic, with more partitions.
     let more_dir = TempDir::new().unwrap();
