@@ -8,8 +8,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use clap::Args;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use indicatif::{HumanBytes, HumanDuration};
+use krabka_remote_storage::archive::Printable;
 use krabka_remote_storage::metadata::RemoteLogMetadataCache;
 use krabka_remote_storage::model::{TopicIdPartition, kafka_uuid};
+use krabka_remote_storage::ops::Listing;
 use krabka_remote_storage::rebuild::{Difference, Finding, TierComparison};
 use krabka_remote_storage::topic::TopicSurvey;
 use serde::Serialize;
@@ -65,7 +67,11 @@ pub(crate) async fn run(tier: &Tier, args: OrphansArgs, patience: Patience) -> R
     let mut listings = pin!(
         stream::iter(partitions)
             .map(|partition| async move {
-                let listing = tier.listing(&partition).await?;
+                let listing = match tier.directory(&partition) {
+                    Ok(_) => tier.listing(&partition).await?,
+                    // A topic's name that no key can have: nothing of it is in any tier.
+                    Err(_) => Listing::default(),
+                };
                 Ok::<_, Failure>((partition, listing))
             })
             .buffered(CONCURRENT_REQUESTS)
@@ -123,8 +129,6 @@ async fn partitions(
     for known in survey.partitions() {
         let tp = known.cache.topic_id_partition();
         if !in_tier.contains(tp) && !known.cache.list_segments().is_empty() {
-            // A topic's name that no key can have is in no tier.
-            tier.directory(tp)?;
             partitions.push(tp.clone());
         }
     }
@@ -289,7 +293,12 @@ impl fmt::Display for FindingReport {
             What::MissingObjects { .. } => "missing",
             What::OtherSize { .. } => "other size",
         };
-        write!(f, "{name:<10}  {}-{}", self.topic, self.partition)?;
+        write!(
+            f,
+            "{name:<10}  {}-{}",
+            Printable(&self.topic),
+            self.partition
+        )?;
         if let (Some(offset), Some(id)) = (self.first_offset, &self.segment_id) {
             write!(f, " from offset {offset}, segment {id}")?;
         }
@@ -302,7 +311,8 @@ impl fmt::Display for FindingReport {
             What::UnnamedSegment => write!(f, ": no metadata names {there}"),
             What::UnknownObject => {
                 let keys: Vec<_> = self.objects.iter().map(|object| &*object.key).collect();
-                write!(f, ": {} is no object of a segment", keys.join(", "))
+                let keys = keys.join(", ");
+                write!(f, ": {} is no object of a segment", Printable(&keys))
             }
             What::CopyInProgress { .. } => write!(f, ": the copy is under way with {there}"),
             What::AbandonedCopy { .. } => write!(f, ": the copy has not ended and left {there}"),
