@@ -90,13 +90,98 @@ fn an_object_is_read_from_a_store_too() {
     let url = format!("file://{}", path.display());
     let from_store = run(&["diskless", "inspect", &url, "--json"]).ok();
     assert_eq!(from_store.stdout, from_file.stdout);
-    run(&["diskless", "inspect", &format!("{url}x")]).fails(
-        1,
-        &["cannot read object `object.ckwlx` of", "no such object"],
-    );
-    run(&["diskless", "inspect", "file:///"]).fails(2, &["names no object"]);
-    run(&["diskless", "inspect", "s3://bucket"]).fails(2, &["names no object"]);
-    run(&["diskless", "inspect", "s3://bucket/dir/"]).fails(2, &["names no object"]);
+    run(&["diskless", "inspect", &format!("{url}x")]).fails(1, &["cannot read", "object.ckwlx"]);
+    run(&["diskless", "inspect", "memory:///object"]).fails(1, &["memory:///"]);
+    for secret in [
+        "s3://bucket/object?token=hunter2",
+        "s3://user:hunter2@bucket/object",
+    ] {
+        let failed = run(&["diskless", "inspect", secret]).fails(1, &[]);
+        assert!(!failed.stderr.contains("hunter2"), "{failed:?}");
+    }
+}
+
+#[cfg(feature = "aws")]
+mod in_a_bucket {
+    use std::process::Command;
+
+    use axum::Router;
+    use axum::body::Body;
+    use axum::extract::Request;
+    use axum::http::{HeaderMap, Method, Response, StatusCode};
+
+    use super::*;
+    use crate::program::{command, finish};
+
+    /// What a store with one object answers: HEAD, and GET of a range.
+    fn answer(request: &Request, object: &[u8]) -> Response<Body> {
+        let response = Response::builder().header("last-modified", "Mon, 30 Nov 2026 00:00:00 GMT");
+        if request.uri().path() != "/bucket/wal/object.ckwl" {
+            return response.status(404).body(Body::empty()).unwrap();
+        }
+        if request.method() == Method::HEAD {
+            return response
+                .header("content-length", object.len())
+                .body(Body::empty())
+                .unwrap();
+        }
+        let (start, end) = range(request.headers());
+        let end = end.min(object.len() - 1);
+        response
+            .status(StatusCode::PARTIAL_CONTENT)
+            .header(
+                "content-range",
+                format!("bytes {start}-{end}/{}", object.len()),
+            )
+            .body(Body::from(object[start..=end].to_vec()))
+            .unwrap()
+    }
+
+    fn range(headers: &HeaderMap) -> (usize, usize) {
+        let range = headers["range"].to_str().unwrap();
+        let (start, end) = range
+            .strip_prefix("bytes=")
+            .unwrap()
+            .split_once('-')
+            .unwrap();
+        (start.parse().unwrap(), end.parse().unwrap())
+    }
+
+    async fn serve(object: Vec<u8>) -> String {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let endpoint = format!("http://{}", listener.local_addr().unwrap());
+        let store = Router::new().fallback(async move |request: Request| answer(&request, &object));
+        tokio::spawn(axum::serve(listener, store).into_future());
+        endpoint
+    }
+
+    fn inspect_at(endpoint: &str, url: &str) -> Command {
+        let mut command = command(&["diskless", "inspect", url, "--json"]);
+        command
+            .env("AWS_ENDPOINT_URL", endpoint)
+            .env("AWS_REGION", "us-east-1")
+            .env("AWS_ACCESS_KEY_ID", "id")
+            .env("AWS_SECRET_ACCESS_KEY", "secret")
+            .env("AWS_ALLOW_HTTP", "true");
+        command
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn an_object_larger_than_one_step_is_read_whole() {
+        let scratch = Scratch::new();
+        let large = BatchSpec::new(0, 1, 9 << 20).make();
+        let path = object(&scratch, &[(0, 0, 0, large), (1, 5, 5, batch(5, 1))]);
+        let endpoint = serve(fs::read(&path).unwrap()).await;
+        let url = "s3://bucket/wal/object.ckwl";
+        let from_store = finish(&mut inspect_at(&endpoint, url)).ok();
+        assert_eq!(from_store.stdout, inspect(&path, &["--json"]).ok().stdout);
+
+        finish(&mut inspect_at(&endpoint, "s3://bucket/wal/other.ckwl")).fails(
+            1,
+            &["cannot read s3://bucket/wal/other.ckwl", "no such object"],
+        );
+        finish(&mut inspect_at(&endpoint, "s3://bucket")).fails(2, &["is no object"]);
+    }
 }
 
 #[test]

@@ -4,8 +4,9 @@ use std::fmt;
 use std::io::{self, Read as _};
 use std::path::{Path as FilePath, PathBuf};
 
-use krabka_remote_storage::RemoteStorageError;
+use krabka_remote_storage::model::OpKind;
 use krabka_remote_storage::ops::{ByteRange, Get, Head, StoreTarget};
+use krabka_remote_storage::{ObjectStoreConfig, RemoteStorageError};
 use object_store::path::Path;
 use tokio::task::spawn_blocking;
 
@@ -33,21 +34,18 @@ impl Source {
         if !what.contains("://") {
             return Ok(Self::File(what.into()));
         }
-        let (parent, name) = what.rsplit_once('/').unwrap_or((what, ""));
-        if name.is_empty() || parent.ends_with(":/") {
-            return Err(Failure::Usage(
-                "the URL names no object: it has to end in an object's key".to_owned(),
-            ));
+        if let ObjectStoreConfig::Local { root } = ObjectStoreConfig::from_url(what)? {
+            return Ok(Self::File(root));
         }
-        let tier = Tier::open(parent, patience, Missing::Refuse)?;
-        let prefix = tier.storage.prefix().as_path();
-        let key = if prefix.is_root() {
-            name.to_owned()
-        } else {
-            format!("{prefix}/{name}")
-        };
-        let key = Path::parse(&key)
-            .map_err(|_| Failure::Usage(format!("{key:?} cannot be an object's key")))?;
+        // As if it were a tier: the prefix of its keys is the object's key.
+        let tier = Tier::open(what, patience, Missing::Refuse)?;
+        let key = tier.storage.prefix().as_path().clone();
+        if key.is_root() {
+            return Err(Failure::Usage(format!(
+                "{} is no object: put the object's key behind it",
+                tier.location()
+            )));
+        }
         Ok(Self::Object { tier, key })
     }
 
@@ -88,9 +86,7 @@ impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File(path) => path.display().fmt(f),
-            Self::Object { tier, key } => {
-                write!(f, "object `{key}` of {}", tier.location())
-            }
+            Self::Object { tier, .. } => f.write_str(tier.location()),
         }
     }
 }
@@ -120,9 +116,8 @@ async fn read_object(tier: &Tier, key: &Path) -> Result<Vec<u8>, RemoteStorageEr
         ));
     };
     if meta.size > MAX_BYTES {
-        let operation = krabka_remote_storage::model::OpKind::Get;
         return Err(RemoteStorageError::exceeds_cap(
-            operation,
+            OpKind::Get,
             key.as_ref(),
             meta.size,
             MAX_BYTES,
