@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use rdkafka::consumer::base_consumer::PartitionQueue;
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode};
@@ -80,6 +80,10 @@ pub(super) struct Connection {
     consumer: Arc<BaseConsumer<ClientEvents>>,
     topic: String,
     signals: Arc<Signals>,
+    /// Held while records are taken, and while partitions come and go.
+    records: Mutex<()>,
+    /// Held while reports are taken.
+    reports: Mutex<()>,
 }
 
 /// What was read of one partition.
@@ -141,7 +145,17 @@ impl Connection {
             consumer: Arc::new(consumer),
             topic: config.topic.clone(),
             signals: Arc::clone(signals),
+            records: Mutex::default(),
+            reports: Mutex::default(),
         })
+    }
+
+    /// Fetches the first ones no longer, and the second ones from these offsets on. Blocks for a
+    /// moment. Nothing that was fetched before is left for those that are fetched again.
+    pub(super) fn change(&self, gone: &[i32], new: &[(i32, i64)]) -> KafkaResult<()> {
+        let _records = self.records.lock();
+        self.unassign(gone)?;
+        self.assign(new)
     }
 
     /// Begins to fetch these partitions from these offsets. Blocks for a moment.
@@ -161,7 +175,7 @@ impl Connection {
     /// consumer, because the end of one would silence its successor.
     fn split_queue(&self, partition: i32) -> KafkaResult<()> {
         if let Some(queue) = self.queues.read().get(&partition) {
-            // What an earlier assignment has left.
+            // Reports of an earlier assignment. Its records are left out by the consumer.
             while queue.poll(Duration::ZERO).is_some() {}
             return Ok(());
         }
@@ -173,8 +187,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Fetches these partitions no longer. Blocks for a moment.
-    pub(super) fn unassign(&self, partitions: &[i32]) -> KafkaResult<()> {
+    fn unassign(&self, partitions: &[i32]) -> KafkaResult<()> {
         if partitions.is_empty() {
             return Ok(());
         }
@@ -188,6 +201,8 @@ impl Connection {
     /// Takes what the consumer reports, which has to happen all the time. Answers whether the
     /// consumer can go on.
     pub(super) fn serve(&self) -> bool {
+        // Until all is taken in, and not only away from the queue: see `topic_id`.
+        let _reports = self.reports.lock();
         let events = self.consumer.client().context();
         let mut goes_on = true;
         loop {
@@ -204,6 +219,11 @@ impl Connection {
     /// report of a new id comes before the first record of the new topic.
     pub(super) fn topic_id(&self) -> Option<Uuid> {
         self.consumer.client().context().topic_id()
+    }
+
+    /// Permission to read, unless partitions come and go now.
+    pub(super) fn try_reading(&self) -> Option<MutexGuard<'_, ()>> {
+        self.records.try_lock()
     }
 
     /// What is there of a partition, without waiting, from `position` on.

@@ -19,7 +19,7 @@ use super::super::log::{
 use super::super::log_error::MetadataLogError;
 use super::client::OffThread;
 use super::config::KafkaMetadataLogConfig;
-use super::marks::TopicClient;
+use super::marks::{TopicClient, TopicState};
 use super::publisher::Publisher;
 use super::report::TopicReport;
 use super::subscription::{Subscription, stall_limit};
@@ -235,49 +235,53 @@ impl Core {
         subscriptions.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// The first or the last offset of every partition, and what topic they are of.
-    async fn marks_of(&self, which: Offset) -> Result<(Vec<i64>, Option<Uuid>), MetadataLogError> {
+    /// The topic as it is now, and the first or the last offset of each partition, as far as it has
+    /// those that it had.
+    pub(super) async fn ask(
+        &self,
+        which: Offset,
+    ) -> Result<(TopicState, Vec<i64>), MetadataLogError> {
         self.check_open()?;
         let topics = Arc::clone(&self.topics);
         let name = self.config.topic.clone();
         let count = self.known.partition_count;
         blocking(move || {
-            let state = topics
-                .find()?
-                .topic
-                .ok_or_else(|| MetadataLogError::Rejected {
-                    reason: format!("topic {name} does not exist any more"),
-                    source: None,
-                })?;
-            if state.partitions != count {
-                return Err(MetadataLogError::Rejected {
-                    reason: format!(
-                        "topic {name} had {count} partitions when the log was opened, and has {} \
-                         now: events are in other partitions than before; open it again",
-                        state.partitions
-                    ),
-                    source: None,
-                });
-            }
-            Ok((topics.marks(which, count)?, state.id))
+            let topic = topics.find()?.topic;
+            let topic = topic.ok_or_else(|| MetadataLogError::Rejected {
+                reason: format!("topic {name} does not exist any more"),
+                source: None,
+            })?;
+            Ok((topic, topics.marks(which, count.min(topic.partitions))?))
         })
         .await
     }
 
-    /// The first or the last offset of every partition, without meaning any topic by them.
-    pub(super) async fn marks(&self, which: Offset) -> Result<Vec<i64>, MetadataLogError> {
-        Ok(self.marks_of(which).await?.0)
+    /// Refuses a topic whose number of partitions has changed.
+    pub(super) fn check_count(&self, topic: TopicState) -> Result<(), MetadataLogError> {
+        let count = self.known.partition_count;
+        if topic.partitions == count {
+            return Ok(());
+        }
+        Err(MetadataLogError::Rejected {
+            reason: format!(
+                "topic {} had {count} partitions when the log was opened, and has {} now: events \
+                 are in other partitions than before; open the log again",
+                self.config.topic, topic.partitions
+            ),
+            source: None,
+        })
     }
 
     /// The first or the last offset of every partition. Positions are of this topic from now on.
-    async fn asked_marks(&self, which: Offset) -> Result<Vec<i64>, MetadataLogError> {
-        let (marks, id) = self.marks_of(which).await?;
-        let before = std::mem::replace(&mut *self.known.topic_id.write(), id);
-        if before != id {
+    async fn marks(&self, which: Offset) -> Result<Vec<i64>, MetadataLogError> {
+        let (topic, marks) = self.ask(which).await?;
+        self.check_count(topic)?;
+        let before = std::mem::replace(&mut *self.known.topic_id.write(), topic.id);
+        if before.is_some() && before != topic.id {
             tracing::error!(
                 topic = self.config.topic,
                 ?before,
-                now = ?id,
+                now = ?topic.id,
                 "the metadata topic was deleted and made again"
             );
         }
@@ -316,11 +320,11 @@ impl MetadataEventLog for KafkaMetadataEventLog {
     }
 
     async fn low_water_marks(&self) -> Result<Vec<i64>, MetadataLogError> {
-        self.core.asked_marks(Offset::Beginning).await
+        self.core.marks(Offset::Beginning).await
     }
 
     async fn high_water_marks(&self) -> Result<Vec<i64>, MetadataLogError> {
-        self.core.asked_marks(Offset::End).await
+        self.core.marks(Offset::End).await
     }
 
     async fn visit_range(
@@ -335,9 +339,14 @@ impl MetadataEventLog for KafkaMetadataEventLog {
         if start >= end {
             return Ok(());
         }
-        let high = self.core.marks(Offset::End).await?;
-        let index = usize::try_from(partition).unwrap_or_default();
-        let end = end.min(high.get(index).copied().unwrap_or(0));
+        let (_, ends) = self.core.ask(Offset::End).await?;
+        let found = usize::try_from(partition).ok();
+        let found = found.and_then(|index| ends.get(index));
+        let found = found.ok_or_else(|| MetadataLogError::Rejected {
+            reason: format!("the topic has no partition {partition} any more"),
+            source: None,
+        })?;
+        let end = end.min(*found);
         if start >= end {
             return Ok(());
         }

@@ -27,6 +27,9 @@ use super::log::{Known, blocking};
 
 type SharedConnection = Arc<OffThread<Connection>>;
 
+/// Partitions, which assignment each is fetched for, and from where.
+type Wanted = BTreeMap<i32, (u64, i64)>;
+
 pub(super) struct Subscription {
     config: Arc<KafkaMetadataLogConfig>,
     known: Arc<Known>,
@@ -42,6 +45,9 @@ struct State {
     cursors: BTreeMap<i32, Cursor>,
     generations: u64,
     connection: Option<SharedConnection>,
+    /// What the connection was told to fetch, and for which assignment. Records of another one must
+    /// not be taken.
+    fetched: BTreeMap<i32, u64>,
     closed: bool,
 }
 
@@ -115,31 +121,33 @@ impl Subscription {
     /// The next thing that the subscriber has not seen; `None` when there is none now.
     fn next_item(&self) -> Option<MetadataStreamItem> {
         while let Some(partition) = self.signals.next() {
-            let found = {
-                let state = self.state.lock();
-                let cursor = state.cursors.get(&partition).copied();
-                cursor.zip(state.connection.clone())
-            };
-            if let Some((cursor, connection)) = found
-                && let Some(item) = self.read(partition, cursor, &connection)
-            {
-                return Some(item);
+            let item = self.read(partition);
+            if item.is_some() {
+                return item;
             }
         }
         None
     }
 
-    fn read(
-        &self,
-        partition: i32,
-        cursor: Cursor,
-        connection: &Connection,
-    ) -> Option<MetadataStreamItem> {
+    fn read(&self, partition: i32) -> Option<MetadataStreamItem> {
+        let (cursor, connection) = {
+            let state = self.state.lock();
+            let cursor = *state.cursors.get(&partition)?;
+            (cursor, state.connection.clone()?)
+        };
         match cursor.reach {
             Reach::InRange => {}
             Reach::OutOfRange => return self.out_of_range(partition, cursor),
             Reach::Lost => return None,
         }
+        // If not now, then there is another look at every partition after the change.
+        let _reading = connection.try_reading()?;
+        let cursor = {
+            let state = self.state.lock();
+            let cursor = *state.cursors.get(&partition)?;
+            let fetched = state.fetched.get(&partition);
+            (fetched == Some(&cursor.generation)).then_some(cursor)?
+        };
         let page = connection.read(partition, cursor.next);
         // After the records: what is reported by now includes whatever changed before they came.
         if !connection.serve() || page.is_broken {
@@ -200,11 +208,9 @@ impl Subscription {
     // ----- the task -----
 
     async fn drive(self: Arc<Self>, stop: CancellationToken) {
-        // What the consumer was told to fetch, and for which assignment.
-        let mut fetched = BTreeMap::new();
         tokio::select! {
             () = stop.cancelled() => {}
-            () = self.keep_in_step(&mut fetched) => {}
+            () = self.keep_in_step() => {}
         }
         let connection = {
             let mut state = self.state.lock();
@@ -215,9 +221,9 @@ impl Subscription {
         self.signals.reader.notify_one();
     }
 
-    async fn keep_in_step(&self, fetched: &mut BTreeMap<i32, u64>) {
+    async fn keep_in_step(&self) {
         loop {
-            match self.update(fetched).await {
+            match self.update().await {
                 Ok(()) => self.signals.driver.notified().await,
                 Err(error) => {
                     tracing::warn!(
@@ -233,63 +239,68 @@ impl Subscription {
     }
 
     /// Has the consumer fetch what is assigned.
-    async fn update(&self, fetched: &mut BTreeMap<i32, u64>) -> Result<(), MetadataLogError> {
+    async fn update(&self) -> Result<(), MetadataLogError> {
         let connection = self.state.lock().connection.clone();
         let goes_on = connection.as_ref().is_some_and(|one| one.serve());
         let Some(connection) = connection.filter(|_| goes_on) else {
-            return self.reconnect(fetched).await;
+            return self.reconnect().await;
         };
         if self.has_to_restart.load(Ordering::Relaxed) {
-            return self.reconnect(fetched).await;
+            return self.reconnect().await;
         }
         self.find_other_topic(connection.topic_id());
         let wanted = self.wanted();
-        let gone: Vec<i32> = fetched
-            .iter()
-            .filter(|&(partition, generation)| {
-                let wanted = wanted.get(partition);
-                wanted.is_none_or(|(wanted, _)| wanted != generation)
-            })
-            .map(|(&partition, _)| partition)
-            .collect();
-        let new: Vec<(i32, i64)> = wanted
-            .iter()
-            .filter(|&(partition, (generation, _))| fetched.get(partition) != Some(generation))
-            .map(|(&partition, &(_, offset))| (partition, offset))
-            .collect();
+        let (gone, new) = self.difference(&wanted);
         if gone.is_empty() && new.is_empty() {
             return Ok(());
         }
         blocking(move || {
-            let assigned = connection.unassign(&gone);
-            let assigned = assigned.and_then(|()| connection.assign(&new));
-            assigned.map_err(|error| faults::read("the assignment failed".to_owned(), error))
+            let changed = connection.change(&gone, &new);
+            changed.map_err(|error| faults::read("the assignment failed".to_owned(), error))
         })
         .await?;
-        self.now_fetched(fetched, &wanted);
+        self.state.lock().fetched = generations(&wanted);
+        self.look_at(&wanted);
         Ok(())
     }
 
     /// Begins again with another consumer, where this one had come to.
-    async fn reconnect(&self, fetched: &mut BTreeMap<i32, u64>) -> Result<(), MetadataLogError> {
+    async fn reconnect(&self) -> Result<(), MetadataLogError> {
         self.has_to_restart.store(false, Ordering::Relaxed);
         let wanted = self.wanted();
         let starts = wanted.iter().map(|(&partition, &(_, at))| (partition, at));
         let connection = self.connect(starts.collect()).await?;
-        let before = self.state.lock().connection.replace(connection);
+        let before = {
+            let mut state = self.state.lock();
+            state.fetched = generations(&wanted);
+            state.connection.replace(connection)
+        };
         drop(before);
-        self.now_fetched(fetched, &wanted);
-        // For reports that came before the connection was known here.
+        self.look_at(&wanted);
+        // For what was reported before the connection was known here.
         self.signals.driver.notify_one();
         Ok(())
     }
 
-    fn now_fetched(&self, fetched: &mut BTreeMap<i32, u64>, wanted: &BTreeMap<i32, (u64, i64)>) {
-        *fetched = wanted
-            .iter()
-            .map(|(&partition, &(generation, _))| (partition, generation))
-            .collect();
-        for &partition in wanted.keys() {
+    /// What is fetched for no assignment, and which assignments are not fetched.
+    fn difference(&self, wanted: &Wanted) -> (Vec<i32>, Vec<(i32, i64)>) {
+        let fetched = &self.state.lock().fetched;
+        let is_wanted = |(partition, generation): &(&i32, &u64)| {
+            let wanted = wanted.get(partition);
+            wanted.is_some_and(|(wanted, _)| wanted == *generation)
+        };
+        let gone = fetched.iter().filter(|one| !is_wanted(one));
+        let gone = gone.map(|(&partition, _)| partition).collect();
+        let is_new = |&(partition, (generation, _)): &(&i32, &(u64, i64))| {
+            fetched.get(partition) != Some(generation)
+        };
+        let new = wanted.iter().filter(is_new);
+        let new = new.map(|(&partition, &(_, at))| (partition, at)).collect();
+        (gone, new)
+    }
+
+    fn look_at(&self, partitions: &Wanted) {
+        for &partition in partitions.keys() {
             self.signals.has_more(partition);
         }
     }
@@ -302,7 +313,7 @@ impl Subscription {
         blocking(move || {
             let connection = Connection::open(&config, suffix, &signals);
             let connection = OffThread::new(connection.map_err(faults::client)?, &runtime);
-            let assigned = connection.assign(&starts);
+            let assigned = connection.change(&[], &starts);
             assigned.map_err(|error| faults::read("the assignment failed".to_owned(), error))?;
             Ok(Arc::new(connection))
         })
@@ -310,7 +321,7 @@ impl Subscription {
     }
 
     /// The partitions to fetch: for which assignment, and from where.
-    fn wanted(&self) -> BTreeMap<i32, (u64, i64)> {
+    fn wanted(&self) -> Wanted {
         let state = self.state.lock();
         state
             .cursors
@@ -333,7 +344,7 @@ impl Subscription {
     // ----- what the watchdog looks at -----
 
     /// Where each partition is that waits for its brokers, and not for the subscriber.
-    pub(super) fn waiting(&self) -> BTreeMap<i32, (u64, i64)> {
+    pub(super) fn waiting(&self) -> Wanted {
         let mut waiting = self.wanted();
         waiting.retain(|&partition, _| !self.signals.is_fresh(partition));
         waiting
@@ -344,6 +355,13 @@ impl Subscription {
         self.has_to_restart.store(true, Ordering::Relaxed);
         self.signals.driver.notify_one();
     }
+}
+
+fn generations(wanted: &Wanted) -> BTreeMap<i32, u64> {
+    let wanted = wanted.iter();
+    wanted
+        .map(|(&partition, &(generation, _))| (partition, generation))
+        .collect()
 }
 
 fn is_other_topic(expected: Option<Uuid>, found: Option<Uuid>) -> bool {

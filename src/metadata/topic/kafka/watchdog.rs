@@ -29,8 +29,11 @@ pub(super) async fn watch(core: Weak<Core>, interval: Duration) {
             seen.clear();
             continue;
         }
-        match core.marks(Offset::End).await {
-            Ok(marks) => {
+        match core.ask(Offset::End).await {
+            Ok((topic, marks)) => {
+                if let Err(error) = core.check_count(topic) {
+                    tracing::error!("{error}");
+                }
                 let look = |one| (address(one), look(one, seen.get(&address(one)), &marks));
                 seen = subscriptions.iter().map(look).collect();
             }
