@@ -10,6 +10,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use krabka_remote_storage::RemoteStorageError;
 use krabka_remote_storage::topic::{
     KafkaMetadataEventLog, KafkaMetadataLogConfig, MetadataEventLog,
     TopicBasedRemoteLogMetadataManager, TopicManagerConfig,
@@ -305,7 +306,11 @@ impl Managed {
         let managed = Self::over(log);
         let all: Vec<_> = (0..log.partition_count()).collect();
         within("the replay", async {
-            managed.manager.reconcile_assignment(&all).await.unwrap();
+            // A topic that was just created may not answer yet, and is asked again.
+            match managed.manager.reconcile_assignment(&all).await {
+                Ok(()) | Err(RemoteStorageError::NotReady { .. }) => {}
+                Err(error) => panic!("{error:?}"),
+            }
             managed.manager.wait_until_ready().await.unwrap();
         })
         .await;

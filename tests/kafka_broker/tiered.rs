@@ -215,7 +215,7 @@ async fn what_brokers_have_tiered_is_read_here_as_their_consumers_read_it() {
         let finished = segments
             .iter()
             .filter(|segment| segment.state() == RemoteLogSegmentState::CopySegmentFinished);
-        assert!(finished.count() > 5, "{segments:#?}");
+        assert!(finished.count() > 2, "{segments:#?}");
         // Those below the start were deleted.
         assert!(
             segments

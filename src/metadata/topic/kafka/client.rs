@@ -120,7 +120,7 @@ impl ClientEvents {
         *self.topic_id.lock()
     }
 
-    /// The last trouble, once.
+    /// The last trouble, once; a refusal before any other.
     pub(super) fn take_trouble(&self) -> Option<Trouble> {
         self.trouble.lock().take()
     }
@@ -154,10 +154,14 @@ impl ClientContext for ClientEvents {
             topic = self.topic,
             "trouble with a Kafka broker: {error}: {reason}"
         );
-        *self.trouble.lock() = code.map(|code| Trouble {
-            code,
-            reason: reason.to_owned(),
-        });
+        let mut trouble = self.trouble.lock();
+        // A refused connection is reported once more as a broker that is down.
+        if !trouble.as_ref().is_some_and(Trouble::is_refusal) {
+            *trouble = code.map(|code| Trouble {
+                code,
+                reason: reason.to_owned(),
+            });
+        }
     }
 }
 
