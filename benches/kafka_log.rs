@@ -9,11 +9,8 @@ use std::time::{Duration, Instant};
 
 use futures::StreamExt as _;
 use krabka_remote_storage::metadata::topic::{
-    KafkaMetadataEventLog, KafkaMetadataLogConfig, MetadataEvent, MetadataEventLog as _,
-    MetadataStreamItem, PartitionStart,
-};
-use krabka_remote_storage::{
-    RemoteLogSegmentId, RemoteLogSegmentMetadataUpdate, RemoteLogSegmentState, TopicIdPartition,
+    KafkaMetadataEventLog, KafkaMetadataLogConfig, MetadataEventLog as _, MetadataStreamItem,
+    PartitionStart,
 };
 use rdkafka::admin::{AdminClient, AdminOptions};
 use rdkafka::client::DefaultClientContext;
@@ -25,6 +22,8 @@ use tokio::runtime::Runtime;
 use uuid::Uuid;
 
 const EVENTS: i64 = 1_000_000;
+/// Of an event that adds a segment: the reader does not look into it.
+const EVENT_BYTES: usize = 118;
 const TURNS: usize = 7;
 
 fn main() {
@@ -70,25 +69,17 @@ fn client(config: &KafkaMetadataLogConfig) -> ClientConfig {
 }
 
 fn fill(config: &KafkaMetadataLogConfig) {
-    let partition = TopicIdPartition::new(Uuid::from_u128(0xca), "orders", 7);
     let producer: BaseProducer = client(config)
         .set("linger.ms", "20")
         .create()
         .expect("a producer");
+    let mut event = [0; EVENT_BYTES];
     for number in 0..EVENTS {
-        let id = Uuid::from_u128(u128::from(number.unsigned_abs()));
-        let update = RemoteLogSegmentMetadataUpdate::new(
-            RemoteLogSegmentId::new(partition.clone(), id),
-            number,
-            None,
-            RemoteLogSegmentState::CopySegmentFinished,
-            1,
-        );
-        let event = MetadataEvent::UpdateSegment(update).encode();
+        event[..8].copy_from_slice(&number.to_be_bytes());
         let record = || {
             BaseRecord::<(), [u8]>::to(&config.topic)
                 .partition(0)
-                .payload(&event)
+                .payload(&event[..])
         };
         while let Err((error, _)) = producer.send(record()) {
             let full = KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull);

@@ -26,7 +26,7 @@ use kafka_protocol::messages::{
 };
 use kafka_protocol::protocol::{Encodable as _, StrBytes, decode_request_header_from_buffer};
 use kafka_protocol::records::{
-    Compression, NO_PARTITION_LEADER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, Record,
+    Compression, NO_PARTITION_LEADER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Record,
     RecordBatchEncoder, RecordEncodeOptions, TimestampType,
 };
 use krabka_remote_storage::metadata::topic::KafkaMetadataLogConfig;
@@ -52,7 +52,8 @@ const APIS: [(ApiKey, i16, i16); 8] = [
     (ApiKey::CreateTopics, 2, 4),
     (ApiKey::DescribeConfigs, 1, 1),
     (ApiKey::FindCoordinator, 0, 2),
-    (ApiKey::OffsetForLeaderEpoch, 0, 2),
+    // A client that may not write batches does not read them either.
+    (ApiKey::Produce, 3, 8),
 ];
 
 /// Records as one batch, which may reach further than its last record: compaction leaves such.
@@ -72,6 +73,12 @@ impl Batch {
         };
         let mut bytes = BytesMut::new();
         RecordBatchEncoder::encode(&mut bytes, &records, &options).unwrap();
+        let length = u32::from_be_bytes(bytes[8..12].try_into().unwrap());
+        assert_eq!(
+            bytes.len(),
+            12 + usize::try_from(length).unwrap(),
+            "one batch"
+        );
         // The offset of the last one, relative, and the checksum of all from the attributes on.
         let delta = i32::try_from(self.last_offset - first).unwrap();
         bytes[23..27].copy_from_slice(&delta.to_be_bytes());
@@ -91,7 +98,8 @@ fn record((offset, value): &(i64, Bytes)) -> Record {
         producer_epoch: NO_PRODUCER_EPOCH,
         timestamp_type: TimestampType::Creation,
         offset: *offset,
-        sequence: NO_SEQUENCE,
+        // Records whose sequence does not follow their offsets would become several batches.
+        sequence: i32::try_from(*offset).unwrap(),
         timestamp: 0,
         key: None,
         value: Some(value.clone()),

@@ -63,6 +63,15 @@ pub(super) struct Trouble {
 }
 
 impl Trouble {
+    /// The one that says more: that all brokers are down only follows from what came before.
+    pub(super) fn latest(before: Option<Self>, now: Option<Self>) -> Option<Self> {
+        let says_little = |one: &Self| one.code == RDKafkaErrorCode::AllBrokersDown;
+        match now {
+            Some(now) if before.is_none() || !says_little(&now) => Some(now),
+            _ => before,
+        }
+    }
+
     /// Whether brokers refuse this client, or this client refuses them.
     pub(super) fn is_refusal(&self) -> bool {
         matches!(
@@ -120,7 +129,7 @@ impl ClientEvents {
         *self.topic_id.lock()
     }
 
-    /// The last trouble, once; a refusal before any other.
+    /// The last trouble, once.
     pub(super) fn take_trouble(&self) -> Option<Trouble> {
         self.trouble.lock().take()
     }
@@ -154,14 +163,12 @@ impl ClientContext for ClientEvents {
             topic = self.topic,
             "trouble with a Kafka broker: {error}: {reason}"
         );
+        let now = code.map(|code| Trouble {
+            code,
+            reason: reason.to_owned(),
+        });
         let mut trouble = self.trouble.lock();
-        // A refused connection is reported once more as a broker that is down.
-        if !trouble.as_ref().is_some_and(Trouble::is_refusal) {
-            *trouble = code.map(|code| Trouble {
-                code,
-                reason: reason.to_owned(),
-            });
-        }
+        *trouble = Trouble::latest(trouble.take(), now);
     }
 }
 

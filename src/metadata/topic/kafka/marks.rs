@@ -75,7 +75,7 @@ impl TopicClient {
             };
             // The call knows only that no broker has answered; the client's reports say why.
             self.serve();
-            trouble = self.events().take_trouble().or(trouble);
+            trouble = Trouble::latest(trouble, self.events().take_trouble());
             let code = error.rdkafka_error_code();
             let is_final = code.is_some_and(faults::is_refusal)
                 || trouble.as_ref().is_some_and(Trouble::is_refusal);

@@ -185,8 +185,10 @@ async fn found_settings(
         .await
         .map_err(|error| error.to_string())?;
     match answers.into_iter().next() {
-        // The client keeps the broker's refusal to itself. Every topic has settings.
-        Some(Ok(topic)) if topic.entries.is_empty() => Err("the brokers tell of none".to_owned()),
+        // The client keeps to itself that a topic's settings were refused.
+        Some(Ok(topic)) if topic.entries.is_empty() => {
+            Err("the brokers tell none: the right DescribeConfigs may be missing".to_owned())
+        }
         Some(Ok(topic)) => Ok(topic
             .entries
             .into_iter()

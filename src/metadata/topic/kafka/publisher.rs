@@ -8,7 +8,7 @@ use bytes::Bytes;
 use parking_lot::RwLock;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::metadata::MetadataTopic;
-use rdkafka::producer::{DeliveryFuture, FutureProducer, FutureRecord, Producer as _};
+use rdkafka::producer::{DeliveryFuture, FutureProducer, FutureRecord, Producer as _, PurgeConfig};
 use tokio::runtime::Handle;
 
 use super::super::log_error::MetadataLogError;
@@ -200,10 +200,16 @@ impl Publisher {
             return;
         };
         let flushed = blocking(move || {
-            current.producer.flush(FLUSH).map_err(faults::not_sent)?;
-            Ok(())
+            let flushed = current.producer.flush(FLUSH);
+            if flushed.is_err() {
+                // Those who wait for them hold the producer, which would try on.
+                current
+                    .producer
+                    .purge(PurgeConfig::default().queue().inflight());
+            }
+            Ok(flushed)
         });
-        if let Err(error) = flushed.await {
+        if let Ok(Err(error)) = flushed.await {
             tracing::warn!(%error, "events were on their way when the metadata log was closed");
         }
     }

@@ -56,9 +56,9 @@ pub enum TopicFinding {
         /// What the topic has.
         found: String,
     },
-    /// The topic's settings could not be read. The right `DescribeConfigs` may be missing.
+    /// The topic's settings could not be read.
     SettingsNotReadable {
-        /// What the brokers said.
+        /// Why, as far as it is known.
         reason: String,
     },
 }

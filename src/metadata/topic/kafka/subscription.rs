@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use futures::stream;
+use futures::{StreamExt as _, stream};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -98,7 +98,7 @@ impl Subscription {
     }
 
     fn stream(self: Arc<Self>, guard: Arc<DropGuard>) -> MetadataEventStream {
-        Box::pin(stream::unfold((self, guard), |(this, guard)| async {
+        let items = stream::unfold((self, guard), |(this, guard)| async {
             loop {
                 if this.state.lock().closed {
                     return None;
@@ -108,7 +108,8 @@ impl Subscription {
                 }
                 this.signals.reader.notified().await;
             }
-        }))
+        });
+        Box::pin(items.fuse())
     }
 
     /// The next thing that the subscriber has not seen; `None` when there is none now.
