@@ -81,7 +81,7 @@ fn manager(
     log: &Arc<InProcessMetadataEventLog>,
     dir: &TempDir,
 ) -> Arc<TopicBasedRemoteLogMetadataManager> {
-    let config = TopicManagerConfig::new(dir.path(), Duration::from_secs(3600));
+    let config = TopicManagerConfig::new(dir.path(), Duration::from_hours(1));
     let log: Arc<dyn MetadataEventLog> = Arc::clone(log) as _;
     TopicBasedRemoteLogMetadataManager::start_with(log, runtime.handle(), config)
         .expect("a valid configuration")

@@ -51,7 +51,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         log,
         Handle::current(),
         dir.path().join("remote-log-metadata"),
-        Duration::from_secs(60),
+        Duration::from_mins(1),
     )?;
     // The metadata partitions of everything that this broker leads or follows.
     let assigned = metadata_partitions_for([&partition], 50);

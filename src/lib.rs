@@ -16,6 +16,7 @@
 
 pub mod archive;
 pub mod backends;
+pub mod diskless;
 pub mod error;
 pub mod index;
 pub mod layers;

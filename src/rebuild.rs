@@ -17,10 +17,16 @@
 //! highest leader epoch, the time of their `.log`, and id.
 //!
 //! An archive tells all of it: see [`dump_archive`].
+//!
+//! Where the metadata store is at hand, [`RebuiltPartition::named_by`] takes the segments that it
+//! names in the place of those that a listing shows, and a [`TierComparison`] holds the two against
+//! each other.
 
 mod archive;
+mod comparison;
 mod listing;
 mod log_walk;
+mod named;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -30,9 +36,11 @@ use tower::ServiceExt as _;
 use uuid::Uuid;
 
 pub use self::archive::dump_archive;
+pub use self::comparison::{Difference, Finding, TierComparison};
 pub use self::listing::{ListedObject, ListedSegment, list_segments};
 pub use self::log_walk::LogEnd;
 use self::log_walk::LogWalk;
+pub use self::named::named_segments;
 use crate::error::{ErrorKind, RemoteStorageError};
 use crate::index::{LeaderEpochCheckpoint, OffsetIndex};
 use crate::metadata::{PartitionDump, RemoteLogMetadataCache};

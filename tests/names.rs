@@ -33,12 +33,14 @@ use krabka_remote_storage::{
 use krabka_remote_storage::topic::{
     AssignmentHandle, CodecError, InProcessMetadataEventLog, KeyedEvent, METADATA_TOPIC,
     MetadataEvent, MetadataEventLog, MetadataEventRecord, MetadataEventStream, MetadataLogError,
-    PartitionStart, RangeVisitor, metadata_partition_for, metadata_partitions_for,
+    MetadataPartitionReadiness, NotReadyRlmm, PartitionStart, RangeVisitor, SNAPSHOT_FILE_NAME,
+    SNAPSHOT_FORMAT_VERSION, Snapshot, SnapshotError, SwappableRlmm,
+    TopicBasedRemoteLogMetadataManager, metadata_partition_for, metadata_partitions_for,
 };
 
 #[cfg(feature = "kafka")]
 #[allow(unused_imports)]
-use krabka_remote_storage::metadata::topic::{
+use krabka_remote_storage::topic::{
     DEFAULT_METADATA_EVENT_QUEUE_CAPACITY, DEFAULT_METADATA_FETCH_MAX_BYTES,
     DEFAULT_METADATA_FETCH_MAX_WAIT, DEFAULT_METADATA_FETCH_RETRY_BACKOFF,
     DEFAULT_METADATA_TOPIC_CREATE_TIMEOUT, DEFAULT_MIN_ISR, DEFAULT_NUM_PARTITIONS,
@@ -51,4 +53,34 @@ fn the_promised_constants_have_their_values() {
     assert_eq!(DEFAULT_INDEX_CACHE_TOTAL_SIZE_BYTES, 1_073_741_824);
     assert_eq!(REMOTE_INDEX_CACHE_DIR, "remote-log-index-cache");
     assert_eq!(METADATA_TOPIC, "__remote_log_metadata");
+    assert_eq!(
+        (SNAPSHOT_FILE_NAME, SNAPSHOT_FORMAT_VERSION),
+        ("snapshot", 1)
+    );
+}
+
+/// The names of `diskless`.
+mod diskless {
+    #[allow(unused_imports)]
+    use krabka_remote_storage::diskless::{
+        CAPTURE_HEAD_NAME, CAPTURE_STATE_KEY, CAPTURE_STATE_SUFFIX, DEFAULT_FLUSH_INTERVAL,
+        DEFAULT_WAL_OBJECT_BYTES, DisklessError, DisklessPartitionCapture, DisklessWalCapture,
+        REPLAY_FENCE_KEY, RetentionRules, WAL_INDEX_TOPIC, WAL_OBJECT_DIR, WAL_OBJECT_SUFFIX,
+        WalCaptureProjection, WalDeleteFloorKey, WalDeleteFloorRecord, WalFlushRecord,
+        WalIndexEntry, WalIndexKey, WalObjectBuilder, WalObjectEntry, WalObjectError, WalObjectKey,
+        WalPartition, WalRange, WalRead, WalRunSummary, may_delete_object, parse_wal_object,
+        parse_wal_object_key, trim_target, wal_index_key_version, wal_index_partition,
+        wal_object_key, whole_batches,
+    };
+
+    #[test]
+    fn the_promised_constants_have_their_values() {
+        assert_eq!(WAL_INDEX_TOPIC, "__diskless_wal_index");
+        assert_eq!(DEFAULT_WAL_OBJECT_BYTES, 8_388_608);
+        assert_eq!(DEFAULT_FLUSH_INTERVAL.as_millis(), 250);
+        assert_eq!(
+            (WAL_OBJECT_DIR, WAL_OBJECT_SUFFIX),
+            ("diskless-wal", ".ckwl")
+        );
+    }
 }

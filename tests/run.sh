@@ -150,10 +150,10 @@ clippy() { cargo clippy --locked --all-targets "$@" -- -D warnings; }
 docs() { RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps --all-features; }
 
 # Tests of memory and time stand in tests/release_*.rs under `#![cfg(not(debug_assertions))]`, so that `cargo test` leaves them
-# out: what they measure is the optimised build. worm_memory is in both: a large archive here, of 100,000 manifests, and a smaller
-# one where nothing is optimised.
+# out: what they measure is the optimised build. Two are in both: worm_memory with an archive of 100,000 manifests here, and a
+# smaller one where nothing is optimised; topic_manager with a simulation of 10,000 steps a seed here, and of fewer there.
 release_tests() {
-  local file targets=(--test worm_memory)
+  local file targets=(--test worm_memory --test topic_manager)
   for file in tests/release_*.rs; do
     if [ -e "$file" ]; then targets+=(--test "$(basename "$file" .rs)"); fi
   done
@@ -187,6 +187,11 @@ kafka_tests() {
 # The other command of the README.
 quickstart() { cargo run --locked --release -- quickstart; }
 
+examples() {
+  cargo run --locked --release --example diskless
+  cargo run --locked --release --example broker_boot
+}
+
 if wanted test || wanted kafka; then check_for_kafka; fi
 if wanted test; then begin_servers; fi
 
@@ -210,4 +215,5 @@ if wanted kafka; then run "beside Apache Kafka" kafka_tests; fi
 if wanted release; then
   run "tests of the release build" release_tests
   run "quickstart" quickstart
+  run "examples" examples
 fi

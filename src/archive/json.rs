@@ -18,7 +18,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 const MAX_DEPTH: usize = 128;
 
 /// Decodes a whole document that is an object, with nothing but white space behind it.
-pub(super) fn from_slice<'de, T: Deserialize<'de>>(bytes: &'de [u8]) -> serde_json::Result<T> {
+pub(crate) fn from_slice<'de, T: Deserialize<'de>>(bytes: &'de [u8]) -> serde_json::Result<T> {
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
     let value = object(&mut deserializer)?;
     deserializer.end()?;
@@ -71,7 +71,7 @@ pub(super) fn is_too_deep(json: &[u8]) -> bool {
 }
 
 /// Decodes a struct from an object alone, for `deserialize_with`.
-pub(super) fn object<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+pub(crate) fn object<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
     T: Deserialize<'de>,
@@ -103,7 +103,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
 }
 
 /// Decodes an array of objects, for `deserialize_with`.
-pub(super) fn objects<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
+pub(crate) fn objects<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
 where
     D: Deserializer<'de>,
     T: Deserialize<'de>,
@@ -122,7 +122,7 @@ where
 }
 
 /// Like [`nullable`], for a member that is an object.
-pub(super) fn nullable_object<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
+pub(crate) fn nullable_object<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
 where
     D: Deserializer<'de>,
     T: Deserialize<'de>,
@@ -186,7 +186,7 @@ impl<'de> Deserialize<'de> for Decimal {
 }
 
 /// UUIDs with hyphens, for `with`. The reader takes either case, the writer the lower one.
-pub(super) mod hyphenated {
+pub(crate) mod hyphenated {
     use std::str::FromStr;
 
     use serde::{Deserializer, Serializer};
@@ -208,15 +208,12 @@ pub(super) mod hyphenated {
         }
     }
 
-    pub(in crate::archive) fn serialize<S: Serializer>(
-        id: &Uuid,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(id: &Uuid, serializer: S) -> Result<S::Ok, S::Error> {
         let mut buffer = [0; uuid::fmt::Hyphenated::LENGTH];
         serializer.serialize_str(id.hyphenated().encode_lower(&mut buffer))
     }
 
-    pub(in crate::archive) fn deserialize<'de, D: Deserializer<'de>>(
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Uuid, D::Error> {
         crate::archive::digest::deserialize(deserializer, "a hyphenated UUID")

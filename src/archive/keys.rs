@@ -194,7 +194,7 @@ pub fn verify_manifest_signature(manifest: &SegmentManifest, public_key: &[u8]) 
 }
 
 /// [`verify_manifest_signature`] of a manifest whose head is known.
-pub(super) fn is_signed_with(
+pub(crate) fn is_signed_with(
     manifest: &SegmentManifest,
     head: ChainHead,
     key: &ManifestPublicKey,

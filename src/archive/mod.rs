@@ -19,7 +19,7 @@ mod chain;
 mod config;
 mod decode;
 mod digest;
-mod json;
+pub(crate) mod json;
 mod key_file;
 mod keygen;
 mod keys;
@@ -40,6 +40,7 @@ pub use config::WormConfig;
 pub use decode::ManifestDecodeError;
 pub use digest::{HexBytes, ParseHexError, Sha256Digest};
 pub use keygen::{GeneratedKey, generate_key};
+pub(crate) use keys::is_signed_with;
 pub use keys::{FileSigner, ManifestPublicKey, ManifestSigner, verify_manifest_signature};
 pub use leftover::{
     Leftover, LeftoverEvidence, LeftoverResolution, SettledLeftovers, leftovers, resolve_leftovers,
@@ -50,6 +51,7 @@ pub use manifest::{
     SegmentManifest, canonical_manifest_bytes, manifest_head, manifest_signing_bytes,
 };
 pub use printable::Printable;
+pub(crate) use printable::excerpt;
 pub use record::{WORM_CHAIN_RECORD_VERSION, WormChainRecord};
 pub use seal::{SealedManifest, WormArchiver};
 pub use trusted::{KeyLimit, TrustedManifestKeys};

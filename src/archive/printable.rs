@@ -24,7 +24,7 @@ impl fmt::Display for Printable<'_> {
 }
 
 /// The start of a text of any length, fit for an error message.
-pub(super) fn excerpt(text: &str) -> String {
+pub(crate) fn excerpt(text: &str) -> String {
     const MOST_CHARS: usize = 200;
     match text.char_indices().nth(MOST_CHARS) {
         None => Printable(text).to_string(),

@@ -110,6 +110,24 @@ impl WormArchiver {
             objects,
             chain: stamp,
         };
+        let (manifest, head) = self.attest(body).await?;
+        Ok(SealedManifest {
+            bytes: manifest.encode()?.into(),
+            receipt: WormChainRecord::request(stamp).with_head(head),
+            manifest,
+        })
+    }
+
+    /// Signs a manifest's body, where there is a signer, and answers the manifest and its head.
+    ///
+    /// # Errors
+    ///
+    /// [`SigningKey`](WormError::SigningKey) when the signer fails or its signature does not
+    /// verify.
+    pub(crate) async fn attest(
+        &self,
+        body: ManifestBody,
+    ) -> Result<(SegmentManifest, ChainHead), WormError> {
         let head = manifest_head(&body);
         let signature = match &self.signer {
             Some(signer) => {
@@ -121,12 +139,7 @@ impl WormArchiver {
             }
             None => None,
         };
-        let manifest = SegmentManifest { body, signature };
-        Ok(SealedManifest {
-            bytes: manifest.encode()?.into(),
-            receipt: WormChainRecord::request(stamp).with_head(head),
-            manifest,
-        })
+        Ok((SegmentManifest { body, signature }, head))
     }
 }
 

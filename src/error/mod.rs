@@ -234,6 +234,18 @@ struct FileError {
     source: io::Error,
 }
 
+/// `source` with the file's name in its message. `action` completes "cannot …".
+pub(crate) fn file_error(action: &'static str, path: &Path, source: io::Error) -> io::Error {
+    io::Error::new(
+        source.kind(),
+        FileError {
+            action,
+            path: path.to_owned(),
+            source,
+        },
+    )
+}
+
 /// Which request a local store failed. It travels like a [`FileError`].
 #[derive(Debug, thiserror::Error)]
 #[error("{call}")]
@@ -253,14 +265,7 @@ impl RemoteStorageError {
     ///
     /// `action` completes "cannot …": `read`, `create`, `rename`.
     pub fn io(action: &'static str, path: &Path, source: io::Error) -> Self {
-        Self::from(io::Error::new(
-            source.kind(),
-            FileError {
-                action,
-                path: path.to_owned(),
-                source,
-            },
-        ))
+        Self::from(file_error(action, path, source))
     }
 
     /// An object is larger than its reader takes; nothing more of it is read.

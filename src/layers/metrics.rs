@@ -36,6 +36,9 @@
 //! | `direction` | `read`, `write` |
 //! | `index` | `offset`, `timestamp`, `transaction` |
 //!
+//! What a topic-backed metadata manager measures is a table in
+//! [`metadata::topic`](crate::metadata::topic#metrics); [`describe_metrics`] describes it, too.
+//!
 //! # The age of the oldest copy
 //!
 //! A gauge is pushed, and an age grows by itself. No background task pushes it: it is set

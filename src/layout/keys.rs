@@ -37,7 +37,7 @@ impl KeyPrefix {
     }
 
     /// The start of a key below this prefix, its `/` included.
-    fn start_key(&self) -> String {
+    pub(super) fn start_key(&self) -> String {
         // Room for the longest key of most tiers, so that it is built in one allocation.
         let mut key = String::with_capacity(self.0.as_ref().len() + 192);
         if !self.0.is_root() {
@@ -102,7 +102,7 @@ fn check_key_parts(tp: &TopicIdPartition) -> Result<(), RemoteStorageError> {
     Ok(())
 }
 
-fn parse_key(key: &str) -> Result<Path, RemoteStorageError> {
+pub(super) fn parse_key(key: &str) -> Result<Path, RemoteStorageError> {
     Path::parse(key).map_err(|_| {
         RemoteStorageError::InvalidArgument(format!("{key:?} cannot be an object's key"))
     })

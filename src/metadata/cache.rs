@@ -61,7 +61,24 @@ pub(super) struct EpochState {
     pub(super) unreferenced: BTreeSet<SlotId>,
     pub(super) highest: Option<i64>,
     /// Log bytes of readable and unreferenced segments together.
-    size_in_bytes: i64,
+    pub(super) size_in_bytes: i64,
+}
+
+impl EpochState {
+    /// Makes a finished segment the one that answers from `start` on.
+    pub(super) fn make_readable(&mut self, start: i64, end: i64, slot_id: SlotId) {
+        while let Some(last) = self.readable.last_entry()
+            && *last.key() >= start
+            && self.highest.is_none_or(|highest| highest <= end)
+        {
+            self.unreferenced.insert(last.remove());
+        }
+        if let Some(displaced) = self.readable.insert(start, slot_id) {
+            self.unreferenced.insert(displaced);
+        }
+        self.unreferenced.remove(&slot_id);
+        self.highest = self.highest.max(Some(end));
+    }
 }
 
 impl RemoteLogMetadataCache {
@@ -403,7 +420,7 @@ impl RemoteLogMetadataCache {
     }
 
     /// Enters a segment that is not readable (yet), in whatever state.
-    pub(super) fn insert(&mut self, metadata: &RemoteLogSegmentMetadata) -> SlotId {
+    fn insert(&mut self, metadata: &RemoteLogSegmentMetadata) -> SlotId {
         let slot_id = self.slots.insert(Slot::new(metadata));
         let slot = &self.slots[slot_id];
         for span in slot.epochs() {
@@ -415,23 +432,12 @@ impl RemoteLogMetadataCache {
     }
 
     /// Makes a finished segment the one that answers from its start in each of its epochs on.
-    pub(super) fn make_readable(&mut self, slot_id: SlotId) {
+    fn make_readable(&mut self, slot_id: SlotId) {
         for span in self.slots[slot_id].epochs() {
             // Without an end nothing of the epoch is in the segment; it stays listed there.
-            let (Some(end), Some(state)) = (span.end, self.epochs.get_mut(&span.epoch)) else {
-                continue;
-            };
-            while let Some(last) = state.readable.last_entry()
-                && *last.key() >= span.start
-                && state.highest.is_none_or(|highest| highest <= end)
-            {
-                state.unreferenced.insert(last.remove());
+            if let (Some(end), Some(state)) = (span.end, self.epochs.get_mut(&span.epoch)) {
+                state.make_readable(span.start, end, slot_id);
             }
-            if let Some(displaced) = state.readable.insert(span.start, slot_id) {
-                state.unreferenced.insert(displaced);
-            }
-            state.unreferenced.remove(&slot_id);
-            state.highest = state.highest.max(Some(end));
         }
     }
 
@@ -528,6 +534,11 @@ impl<'a> SegmentView<'a> {
     /// The segment's state.
     pub fn state(&self) -> RemoteLogSegmentState {
         self.slot.state
+    }
+
+    /// When the latest event was made, in milliseconds since 1970-01-01 UTC.
+    pub fn event_timestamp_ms(&self) -> i64 {
+        self.slot.event_timestamp_ms
     }
 
     /// Whether the segment is known to have no aborted transactions.

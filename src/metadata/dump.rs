@@ -6,14 +6,13 @@
 //! imported as if its finished segments had finished in the order of event timestamp, start offset
 //! and id; for a history with overlapping segments that is an approximation.
 
-use std::collections::BTreeMap;
-
 use uuid::Uuid;
 
+use super::assembly::Assembly;
 use super::cache::{RemoteLogMetadataCache, SegmentView};
+use super::slots::Slot;
 use crate::model::{
-    LeaderEpoch, RemoteLogSegmentMetadata, RemoteLogSegmentState, RemotePartitionDeleteState,
-    TopicIdPartition,
+    LeaderEpoch, RemoteLogSegmentMetadata, RemotePartitionDeleteState, TopicIdPartition,
 };
 
 /// The contents of a metadata manager.
@@ -85,7 +84,7 @@ impl RemoteLogMetadataCache {
         }
     }
 
-    fn export_epochs(&self) -> Vec<EpochDump> {
+    pub(super) fn export_epochs(&self) -> Vec<EpochDump> {
         let epochs = self.epochs.iter().map(|(&leader_epoch, state)| EpochDump {
             leader_epoch,
             readable: state
@@ -108,94 +107,12 @@ impl RemoteLogMetadataCache {
     /// removes it; the order of rows has no influence. Rows of other partitions, and readable
     /// entries that do not fit a finished segment of the dump, are left out.
     pub fn import(dump: PartitionDump) -> Self {
-        let mut cache = Self::new(dump.topic_id_partition);
-        cache.delete_state = dump.delete_state;
-        cache.applied_offset = dump.applied_offset;
-        if cache.is_deleted() {
-            return cache;
-        }
-        let mut rows: BTreeMap<Uuid, RemoteLogSegmentMetadata> = BTreeMap::new();
-        for row in dump.segments {
-            let id = row.remote_log_segment_id();
-            if id.topic_id_partition != *cache.topic_id_partition() {
-                continue;
-            }
-            let known = rows.get(&id.id);
-            if known.is_none_or(|known| rank(known) < rank(&row)) {
-                rows.insert(id.id, row);
+        let mut assembly = Assembly::new(dump.topic_id_partition, dump.segments.len());
+        for row in &dump.segments {
+            if row.topic_id_partition() == assembly.topic_id_partition() {
+                assembly.row(Slot::new(row));
             }
         }
-        let mut rows: Vec<_> = rows.into_values().collect();
-        rows.retain(|row| row.state() != RemoteLogSegmentState::DeleteSegmentFinished);
-        rows.sort_by_key(rank_in_history);
-        let finished: Vec<_> = rows
-            .iter()
-            .map(|row| (cache.insert(row), row.state()))
-            .filter(|(_, state)| *state == RemoteLogSegmentState::CopySegmentFinished)
-            .map(|(slot, _)| slot)
-            .collect();
-        if dump.epochs.is_empty() {
-            for slot in finished {
-                cache.make_readable(slot);
-            }
-        } else {
-            cache.import_epochs(dump.epochs);
-        }
-        cache
+        assembly.finish(dump.delete_state, &dump.epochs, dump.applied_offset)
     }
-
-    fn import_epochs(&mut self, epochs: Vec<EpochDump>) {
-        for EpochDump {
-            leader_epoch,
-            readable,
-            highest_offset,
-        } in epochs
-        {
-            let state = self.epochs.entry(leader_epoch).or_default();
-            state.highest = state.highest.max(highest_offset);
-            for (start, id) in readable {
-                let Some(slot_id) = self.slots.find(id) else {
-                    continue;
-                };
-                let slot = &self.slots[slot_id];
-                if slot.state == RemoteLogSegmentState::CopySegmentFinished
-                    && let Some(span) = slot.epoch(leader_epoch)
-                    && span.start == start
-                    && span.end.is_some()
-                    && state.unreferenced.remove(&slot_id)
-                {
-                    if let Some(displaced) = state.readable.insert(start, slot_id) {
-                        state.unreferenced.insert(displaced);
-                    }
-                    // What is readable was readable, whatever the dump says.
-                    state.highest = state.highest.max(span.end);
-                }
-            }
-        }
-    }
-}
-
-/// Which of two rows of one segment counts: the higher one. Rows of the same state are told apart
-/// by all the rest, so that the order of rows has no influence.
-fn rank(row: &RemoteLogSegmentMetadata) -> impl Ord + '_ {
-    (
-        row.state(),
-        row.event_timestamp_ms(),
-        row.broker_id(),
-        row.start_offset(),
-        row.end_offset(),
-        row.max_timestamp_ms(),
-        row.segment_size_in_bytes(),
-        row.custom_metadata().map(|custom| &custom.0),
-        row.txn_index_empty(),
-        row.segment_leader_epochs(),
-    )
-}
-
-fn rank_in_history(row: &RemoteLogSegmentMetadata) -> (i64, i64, Uuid) {
-    (
-        row.event_timestamp_ms(),
-        row.start_offset(),
-        row.remote_log_segment_id().id,
-    )
 }

@@ -4,6 +4,7 @@
 //! events come from and how long they are kept; the answers of all of them are those of one
 //! [`RemoteLogMetadataCache`] for each partition.
 
+mod assembly;
 mod cache;
 pub mod dump;
 mod in_memory;

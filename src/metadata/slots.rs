@@ -27,7 +27,7 @@ use crate::model::{
 pub(super) struct Slot {
     pub(super) start_offset: i64,
     pub(super) end_offset: i64,
-    epochs: SegmentEpochs,
+    pub(super) epochs: SegmentEpochs,
     pub(super) id: Uuid,
     pub(super) max_timestamp_ms: i64,
     pub(super) event_timestamp_ms: i64,
@@ -38,8 +38,12 @@ pub(super) struct Slot {
     pub(super) txn_index_empty: bool,
 }
 
+/// A segment's leader epochs and their start offsets, ascending.
 #[derive(Debug)]
-enum SegmentEpochs {
+pub(super) struct SegmentEpochs(EpochMap);
+
+#[derive(Debug)]
+enum EpochMap {
     /// One epoch, which begins with the segment.
     Whole(LeaderEpoch),
     /// Any other map, in the order of epochs.
@@ -57,15 +61,24 @@ pub(super) struct EpochSpan {
     pub(super) end: Option<i64>,
 }
 
+impl SegmentEpochs {
+    /// The epochs, which ascend, of a segment that begins at `start_offset`.
+    pub(super) fn new(
+        start_offset: i64,
+        mut epochs: impl ExactSizeIterator<Item = (LeaderEpoch, i64)>,
+    ) -> Self {
+        Self(match (epochs.len(), epochs.next()) {
+            (1, Some((epoch, start))) if start == start_offset => EpochMap::Whole(epoch),
+            (_, first) => EpochMap::Listed(first.into_iter().chain(epochs).collect()),
+        })
+    }
+}
+
 impl Slot {
     pub(super) fn new(metadata: &RemoteLogSegmentMetadata) -> Self {
-        let epochs = metadata.segment_leader_epochs();
-        let epochs = match epochs.first_key_value() {
-            Some((&epoch, &start)) if epochs.len() == 1 && start == metadata.start_offset() => {
-                SegmentEpochs::Whole(epoch)
-            }
-            _ => SegmentEpochs::Listed(epochs.iter().map(|(&epoch, &at)| (epoch, at)).collect()),
-        };
+        let epochs = metadata.segment_leader_epochs().iter();
+        let epochs = epochs.map(|(&epoch, &start)| (epoch, start));
+        let epochs = SegmentEpochs::new(metadata.start_offset(), epochs);
         Self {
             id: metadata.remote_log_segment_id().id,
             start_offset: metadata.start_offset(),
@@ -111,28 +124,28 @@ impl Slot {
 
     /// The segment's part of this epoch.
     pub(super) fn epoch(&self, epoch: LeaderEpoch) -> Option<EpochSpan> {
-        let at = match &self.epochs {
-            SegmentEpochs::Whole(only) => (*only == epoch).then_some(0),
-            SegmentEpochs::Listed(list) => list.binary_search_by_key(&epoch, |(e, _)| *e).ok(),
+        let at = match &self.epochs.0 {
+            EpochMap::Whole(only) => (*only == epoch).then_some(0),
+            EpochMap::Listed(list) => list.binary_search_by_key(&epoch, |(e, _)| *e).ok(),
         };
         at.map(|at| self.span(at))
     }
 
     fn epoch_count(&self) -> usize {
-        match &self.epochs {
-            SegmentEpochs::Whole(_) => 1,
-            SegmentEpochs::Listed(list) => list.len(),
+        match &self.epochs.0 {
+            EpochMap::Whole(_) => 1,
+            EpochMap::Listed(list) => list.len(),
         }
     }
 
     fn span(&self, at: usize) -> EpochSpan {
-        match &self.epochs {
-            SegmentEpochs::Whole(epoch) => EpochSpan {
+        match &self.epochs.0 {
+            EpochMap::Whole(epoch) => EpochSpan {
                 epoch: *epoch,
                 start: self.start_offset,
                 end: Some(self.end_offset),
             },
-            SegmentEpochs::Listed(list) => EpochSpan {
+            EpochMap::Listed(list) => EpochSpan {
                 epoch: list[at].0,
                 start: list[at].1,
                 end: match list.get(at + 1) {
@@ -186,21 +199,43 @@ pub(super) struct Slots {
 impl Slots {
     /// The segment with this id.
     pub(super) fn find(&self, id: Uuid) -> Option<SlotId> {
-        let hash = self.hash_of(id);
+        self.find_hashed(self.hash_of(id), id)
+    }
+
+    fn find_hashed(&self, hash: u32, id: Uuid) -> Option<SlotId> {
         let found = self.by_id.find(table_hash(hash), |entry| {
             entry.hash == hash && self[entry.slot].id == id
         });
         found.map(|entry| entry.slot)
     }
 
+    /// Makes room for so many more segments in the table of ids.
+    pub(super) fn reserve(&mut self, segments: usize) {
+        self.by_id.reserve(segments, |entry| table_hash(entry.hash));
+    }
+
     /// Takes a segment in. Its id must not be there.
     pub(super) fn insert(&mut self, slot: Slot) -> SlotId {
         let hash = self.hash_of(slot.id);
+        self.insert_hashed(hash, slot)
+    }
+
+    fn insert_hashed(&mut self, hash: u32, slot: Slot) -> SlotId {
         let slot = self.place(slot);
         let entry = IdEntry { hash, slot };
         self.by_id
             .insert_unique(table_hash(hash), entry, |entry| table_hash(entry.hash));
         slot
+    }
+
+    /// Takes a segment in, unless its id is there: then it comes back, with the place of the other.
+    pub(super) fn insert_unless_known(&mut self, slot: Slot) -> Option<(SlotId, Slot)> {
+        let hash = self.hash_of(slot.id);
+        if let Some(known) = self.find_hashed(hash, slot.id) {
+            return Some((known, slot));
+        }
+        self.insert_hashed(hash, slot);
+        None
     }
 
     pub(super) fn remove(&mut self, slot: SlotId) {
@@ -258,6 +293,19 @@ impl Slots {
     pub(super) fn iter(&self) -> impl Iterator<Item = &Slot> {
         let blocks = self.blocks.iter().flatten();
         blocks.flat_map(|block| block.slots.iter().flatten())
+    }
+
+    /// Every slot with its place, ascending by place. Where nothing was removed this is the order
+    /// in which they came.
+    pub(super) fn entries(&self) -> impl Iterator<Item = (SlotId, &Slot)> {
+        let blocks = (0..).zip(&self.blocks);
+        blocks.flat_map(|(number, block)| {
+            let slots = block.iter().flat_map(|block| &block.slots);
+            let places = (number * BLOCK..).map(SlotId);
+            places
+                .zip(slots)
+                .filter_map(|(place, slot)| Some((place, slot.as_ref()?)))
+        })
     }
 
     fn new_block(&mut self) -> u32 {

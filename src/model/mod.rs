@@ -22,6 +22,7 @@ pub use op_kind::OpKind;
 pub use partition_delete::{RemotePartitionDeleteMetadata, RemotePartitionDeleteState};
 pub use progress::{CopyPhase, CopyProgress, CopySnapshot};
 pub use receipt::{CopiedObject, CopyReceipt};
+pub(crate) use segment::segment_problem;
 pub use segment::{
     CustomMetadata, RemoteLogSegmentDetails, RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate,

@@ -103,25 +103,15 @@ impl RemoteLogSegmentMetadata {
     }
 
     fn check(&self) -> Result<(), RemoteStorageError> {
-        let problem = if self.start_offset < 0 {
-            // A negative base offset would render a file name that no parser accepts.
-            format!("start offset {} is negative", self.start_offset)
-        } else if self.end_offset < self.start_offset {
-            format!(
-                "end offset {} is below start offset {}",
-                self.end_offset, self.start_offset
-            )
-        } else if self.segment_size_in_bytes < 0 {
-            format!("size of {} bytes is negative", self.segment_size_in_bytes)
-        } else if self.segment_leader_epochs.is_empty() {
-            "no leader epoch is given".to_owned()
-        } else {
-            return Ok(());
-        };
-        Err(RemoteStorageError::InvalidArgument(format!(
-            "segment {}: {problem}",
-            self.remote_log_segment_id
-        )))
+        let epochs = self.segment_leader_epochs.len();
+        let size = self.segment_size_in_bytes;
+        match segment_problem(self.start_offset, self.end_offset, size, epochs) {
+            None => Ok(()),
+            Some(problem) => Err(RemoteStorageError::InvalidArgument(format!(
+                "segment {}: {problem}",
+                self.remote_log_segment_id
+            ))),
+        }
     }
 
     /// The same segment with this custom metadata.
@@ -235,6 +225,29 @@ impl RemoteLogSegmentMetadata {
     /// Whether the segment is known to have no aborted transactions (Kafka's `isTxnIdxEmpty`).
     pub fn txn_index_empty(&self) -> bool {
         self.txn_index_empty
+    }
+}
+
+/// Why no segment can have these offsets, this size and so many leader epochs.
+pub(crate) fn segment_problem(
+    start_offset: i64,
+    end_offset: i64,
+    size_in_bytes: i32,
+    leader_epochs: usize,
+) -> Option<String> {
+    if start_offset < 0 {
+        // A negative base offset would render a file name that no parser accepts.
+        Some(format!("start offset {start_offset} is negative"))
+    } else if end_offset < start_offset {
+        Some(format!(
+            "end offset {end_offset} is below start offset {start_offset}"
+        ))
+    } else if size_in_bytes < 0 {
+        Some(format!("size of {size_in_bytes} bytes is negative"))
+    } else if leader_epochs == 0 {
+        Some("no leader epoch is given".to_owned())
+    } else {
+        None
     }
 }
 

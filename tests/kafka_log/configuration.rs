@@ -78,7 +78,7 @@ fn every_field_that_does_not_hold_is_named() {
     fn change(change: impl FnOnce(&mut KafkaMetadataLogConfig) + 'static) -> Change {
         Box::new(change)
     }
-    let nanos = Duration::from_nanos(1_500_000);
+    let nanos = Duration::from_micros(1_500);
     let long = Duration::from_millis(1 << 31);
     let mut changes: Vec<(&str, Change)> = Vec::new();
     for bootstrap in [

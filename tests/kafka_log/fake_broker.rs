@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use bytes::{Buf as _, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 use kafka_protocol::messages::api_versions_response::ApiVersion;
 use kafka_protocol::messages::create_topics_request::CreatableTopic;
 use kafka_protocol::messages::create_topics_response::CreatableTopicResult;
@@ -103,7 +103,7 @@ fn record((offset, value): &(i64, Bytes)) -> Record {
         timestamp: 0,
         key: None,
         value: Some(value.clone()),
-        headers: Default::default(),
+        headers: kafka_protocol::indexmap::IndexMap::default(),
     }
 }
 
@@ -374,7 +374,7 @@ fn has_records(partition: &PartitionData) -> bool {
     partition
         .records
         .as_ref()
-        .is_some_and(|records| records.has_remaining())
+        .is_some_and(|records| !records.is_empty())
 }
 
 fn api_versions() -> ApiVersionsResponse {

@@ -13,7 +13,7 @@ use rdkafka::mocking::MockCluster;
 use rdkafka::producer::DefaultProducerContext;
 
 /// Longer than anything here takes.
-pub const LIMIT: Duration = Duration::from_secs(60);
+pub const LIMIT: Duration = Duration::from_mins(1);
 
 pub struct Mock {
     pub cluster: MockCluster<'static, DefaultProducerContext>,

@@ -219,10 +219,17 @@ impl Scratch {
 
     /// The one file of the tier whose name begins and ends like this.
     pub(crate) fn tier_file(&self, first_offset: i64, suffix: &str) -> PathBuf {
+        self.tier_file_of("", first_offset, suffix)
+    }
+
+    /// The same in directories whose names begin like this.
+    pub(crate) fn tier_file_of(&self, dir: &str, first_offset: i64, suffix: &str) -> PathBuf {
         let start = format!("{first_offset:020}-");
         let mut found = self.tier_files().into_iter().filter(|(path, _)| {
             let name = path.file_name().unwrap().to_str().unwrap();
-            name.starts_with(&start) && name.ends_with(suffix)
+            path.to_str().unwrap().starts_with(dir)
+                && name.starts_with(&start)
+                && name.ends_with(suffix)
         });
         let (path, _) = found.next().unwrap();
         assert!(found.next().is_none());

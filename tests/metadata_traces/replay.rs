@@ -87,7 +87,7 @@ impl<'a> Replayed<'a> {
             Arc::clone(&log) as _,
             Handle::current(),
             dir.path(),
-            Duration::from_secs(3600),
+            Duration::from_hours(1),
         );
         Self {
             names: trace.names(number),

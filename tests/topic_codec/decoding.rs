@@ -141,7 +141,7 @@ fn a_tag_of_a_wrong_size_is_refused() {
 #[test]
 fn trailing_bytes_are_refused() {
     for (more, count) in [("00", 1), ("0102", 2)] {
-        let text = format!("the event ends at byte 63, and {count} more follow");
+        let text = format!("{count} bytes follow after its end at byte 63");
         assert_protocol(decode(&format!("{UPDATE}{more}")), &text);
     }
 }

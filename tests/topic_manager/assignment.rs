@@ -298,7 +298,7 @@ async fn a_subscription_that_ends_fails_its_writers_and_is_made_again() {
     // The assignment stays ready: what it knows is still true.
     assert_eq!(
         manager.list_segments(&tp_in(0)).await.unwrap(),
-        [known.clone()]
+        std::slice::from_ref(&known)
     );
     manager.update_segment(finished(&known)).await.unwrap();
     assert_eq!(log.subscriptions(), 3);

@@ -2,6 +2,8 @@
 
 mod assignment;
 mod interrupted;
+mod metrics;
+mod restart;
 mod scripted_log;
 mod simulation;
 mod writes;
@@ -29,7 +31,7 @@ pub(crate) const PARTITIONS: i32 = 4;
 
 /// A partition whose events are in this metadata partition.
 pub(crate) fn tp_in(metadata_partition: i32) -> TopicIdPartition {
-    (0..)
+    (0..1000)
         .map(|partition| TopicIdPartition::new(Uuid::from_u128(0xca), "orders", partition))
         .find(|tp| metadata_partition_for(tp, PARTITIONS) == metadata_partition)
         .unwrap()
@@ -55,7 +57,7 @@ pub(crate) fn finished(segment: &RemoteLogSegmentMetadata) -> RemoteLogSegmentMe
 }
 
 pub(crate) fn config(dir: &TempDir) -> TopicManagerConfig {
-    TopicManagerConfig::new(dir.path(), Duration::from_secs(60))
+    TopicManagerConfig::new(dir.path(), Duration::from_mins(1))
 }
 
 pub(crate) fn start(

@@ -219,7 +219,7 @@ impl Simulation {
                 let listed: Vec<_> = model
                     .list_segments()
                     .iter()
-                    .map(|s| s.to_metadata())
+                    .map(krabka_remote_storage::metadata::SegmentView::to_metadata)
                     .collect();
                 assert_eq!(manager.list_segments(tp).await.unwrap(), listed);
                 for epoch in (0..4).map(LeaderEpoch) {

@@ -3,6 +3,7 @@
 use std::io;
 
 use krabka_remote_storage::RemoteStorageError;
+use krabka_remote_storage::topic::MetadataLogError;
 
 pub(crate) use crate::console::{chain, print_error, print_note};
 
@@ -17,6 +18,12 @@ pub(crate) enum Failure {
     During {
         what: String,
         source: RemoteStorageError,
+    },
+    /// A cluster's metadata topic could not be read.
+    #[error("{what}")]
+    Cluster {
+        what: String,
+        source: MetadataLogError,
     },
     /// What was asked for cannot be done, and why.
     #[error("{0}")]

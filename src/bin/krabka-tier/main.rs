@@ -1,14 +1,20 @@
-//! `krabka-tier`: copies, lists, reads, restores and removes segments of a remote tier.
+//! `krabka-tier`: copies, lists, reads, restores and removes segments of a remote tier, and shows
+//! what a cluster's metadata topic holds.
 
+mod cluster;
 #[path = "../console/mod.rs"]
 mod console;
 mod copy;
+mod diskless;
 mod ends;
 mod failure;
+mod inventory;
 mod keygen;
 mod lineage;
 mod log_dir;
 mod ls;
+mod metadata;
+mod orphans;
 mod output;
 mod quickstart;
 mod read;
@@ -61,7 +67,10 @@ enum Command {
     Read(read::ReadArgs),
     Restore(restore::RestoreArgs),
     Rm(rm::RmArgs),
+    Orphans(orphans::OrphansArgs),
+    Metadata(metadata::MetadataArgs),
     Keygen(keygen::KeygenArgs),
+    Diskless(diskless::DisklessArgs),
 }
 
 fn main() -> ExitCode {
@@ -94,6 +103,7 @@ async fn run(cli: Cli) -> Result<(), Failure> {
     let patience = cli.patience;
     match cli.command {
         Command::Keygen(args) => keygen::run(&args),
+        Command::Diskless(args) => diskless::run(args, patience).await,
         Command::Quickstart(args) => quickstart::run(args, patience).await,
         Command::Copy(args) => {
             let tier = match args.seal.keys()? {
@@ -108,16 +118,24 @@ async fn run(cli: Cli) -> Result<(), Failure> {
         }
         Command::Read(args) => {
             let (tier, stats) = Tier::open_for_reading(&args.url, patience)?;
-            until_interrupted(&tier, read::run(&tier, &stats, args)).await
+            until_interrupted(&tier, read::run(&tier, &stats, args, patience)).await
         }
         Command::Restore(args) => {
             let tier = Tier::open(&args.url, patience, Missing::Refuse)?;
-            until_interrupted(&tier, restore::run(&tier, args)).await
+            until_interrupted(&tier, restore::run(&tier, args, patience)).await
         }
         Command::Rm(args) => {
             let tier = Tier::open(&args.url, patience, Missing::Refuse)?;
             until_interrupted(&tier, rm::run(&tier, args)).await
         }
+        Command::Orphans(args) => {
+            let tier = Tier::open(&args.url, patience, Missing::Refuse)?;
+            until_interrupted(&tier, orphans::run(&tier, args, patience)).await
+        }
+        Command::Metadata(args) => tokio::select! {
+            result = metadata::run(args, patience) => result,
+            () = interrupted() => Err(Failure::Interrupted),
+        },
     }
 }
 

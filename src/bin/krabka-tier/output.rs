@@ -71,9 +71,14 @@ impl Output {
 }
 
 /// `one` or `2 many`: a number and the right form of a word.
-pub(crate) fn count(number: usize, one: &str, many: &str) -> String {
-    match number {
-        1 => format!("1 {one}"),
-        _ => format!("{number} {many}"),
+pub(crate) fn count<N: Copy + fmt::Display + PartialEq + From<u8>>(
+    number: N,
+    one: &str,
+    many: &str,
+) -> String {
+    if number == N::from(1) {
+        format!("1 {one}")
+    } else {
+        format!("{number} {many}")
     }
 }

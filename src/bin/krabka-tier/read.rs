@@ -11,11 +11,13 @@ use krabka_remote_storage::index::Batch;
 use uuid::Uuid;
 
 use self::walk::{Budget, TierLog};
+use crate::cluster::OptionalClusterArgs;
 use crate::console::say;
 use crate::failure::{Failure, print_note};
+use crate::inventory::Inventory;
 use crate::output::{Audience, Output};
 use crate::stats::Stats;
-use crate::tier::{Selection, Tier, parse_id};
+use crate::tier::{Patience, Selection, Tier, parse_id};
 
 /// Reads whole record batches of a partition, from the batch with an offset on.
 ///
@@ -24,8 +26,8 @@ use crate::tier::{Selection, Tier, parse_id};
 /// out. The records of aborted transactions are there, as for a consumer that reads uncommitted,
 /// unless --read-committed is given.
 ///
-/// There is no metadata store to ask: it is made anew from the tier, with one small request for each
-/// segment of the partition. What is damaged is passed by where the tier has another way to the same
+/// Without --bootstrap there is no metadata store to ask: it is made anew from the tier, with one
+/// small request for each segment of the partition. What is damaged is passed by where the tier has another way to the same
 /// records, with a note on standard error.
 #[derive(Args, Debug)]
 #[command(group(ArgGroup::new("from").required(true).args(["offset", "from_timestamp"])))]
@@ -44,6 +46,9 @@ pub(crate) struct ReadArgs {
     /// The topic with this id, where there were several of the same name.
     #[arg(long, value_name = "ID", value_parser = parse_id, allow_hyphen_values = true)]
     topic_id: Option<Uuid>,
+
+    #[command(flatten)]
+    cluster: OptionalClusterArgs,
 
     /// The first offset that is wanted.
     #[arg(long, value_name = "OFFSET", allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(0..))]
@@ -103,23 +108,28 @@ enum Values {
     Hex,
 }
 
-pub(crate) async fn run(tier: &Tier, stats: &Stats, args: ReadArgs) -> Result<(), Failure> {
+pub(crate) async fn run(
+    tier: &Tier,
+    stats: &Stats,
+    args: ReadArgs,
+    patience: Patience,
+) -> Result<(), Failure> {
     if args.format == Format::Raw && args.values.is_some() {
         return Err(Failure::Usage("--values is about --format json".to_owned()));
     }
     let tell_stats = args.stats;
-    let result = read(tier, args).await;
+    let result = read(tier, args, patience).await;
     if tell_stats {
         say(stats);
     }
     result
 }
 
-async fn read(tier: &Tier, args: ReadArgs) -> Result<(), Failure> {
+async fn read(tier: &Tier, args: ReadArgs, patience: Patience) -> Result<(), Failure> {
     let selection = Selection::new(args.topic, Some(args.partition), args.topic_id);
-    let mut partitions = selection.of_one_topic(tier.partitions().await?, tier.location())?;
-    let partition = partitions.remove(0);
-    let mut log = TierLog::open(tier, partition).await?;
+    let inventory = Inventory::open(args.cluster, &selection, patience).await?;
+    let partition = inventory.partition(tier, &selection).await?;
+    let mut log = TierLog::open(tier, &inventory, partition).await?;
     let offset = match (args.offset, args.from_timestamp) {
         (None, Some(timestamp_ms)) => log.offset_for_timestamp(timestamp_ms).await?,
         (offset, _) => offset,

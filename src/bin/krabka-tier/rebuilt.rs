@@ -1,4 +1,4 @@
-//! A partition's metadata, made anew from what the tier holds.
+//! A partition's metadata: made anew from what the tier holds, or that of its cluster.
 
 use std::sync::Arc;
 
@@ -7,16 +7,18 @@ use krabka_remote_storage::model::{
     RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, kafka_uuid,
 };
 use krabka_remote_storage::ops::OpService;
-use krabka_remote_storage::rebuild::{DamagedSegment, ListedSegment, TierRebuilder};
+use krabka_remote_storage::rebuild::{
+    DamagedSegment, ListedSegment, RebuiltPartition, TierRebuilder,
+};
 use krabka_remote_storage::{
-    FetchIndex, FetchSegment, RemoteLogMetadataManager as _, RemoteStorage, RemoteStorageError,
-    RlmmCacheDump,
+    FetchIndex, FetchSegment, PartitionDump, RemoteLogMetadataManager as _, RemoteStorage,
+    RemoteStorageError, RlmmCacheDump,
 };
 use tower::service_fn;
 
 use crate::failure::Failure;
 
-/// What answers for a partition where no metadata store is at hand.
+/// What answers for a partition.
 #[derive(Clone, Debug)]
 pub(crate) struct Rebuilt {
     pub(crate) metadata: Arc<InmemoryRemoteLogMetadataManager>,
@@ -24,8 +26,10 @@ pub(crate) struct Rebuilt {
     pub(crate) segments: Vec<RemoteLogSegmentMetadata>,
     /// Complete segments that are of no use.
     pub(crate) skipped: Vec<DamagedSegment>,
-    /// Segments whose leader epochs were read from their batches, and why.
+    /// Segments whose leader epochs are not those of their checkpoint, and why.
     pub(crate) mended: Vec<DamagedSegment>,
+    /// Whether all this is what the metadata of a cluster says.
+    pub(crate) is_of_cluster: bool,
 }
 
 impl Rebuilt {
@@ -38,6 +42,23 @@ impl Rebuilt {
         let rebuilt = rebuilder(storage)
             .rebuild_segments(partition, segments)
             .await?;
+        Self::new(partition, rebuilt, false)
+    }
+
+    /// Takes from the metadata of a cluster what it says of these segments.
+    pub(crate) fn of_cluster(
+        known: &PartitionDump,
+        segments: Vec<ListedSegment>,
+    ) -> Result<Self, RemoteStorageError> {
+        let rebuilt = RebuiltPartition::named_by(known, segments);
+        Self::new(&known.topic_id_partition, rebuilt, true)
+    }
+
+    fn new(
+        partition: &TopicIdPartition,
+        rebuilt: RebuiltPartition,
+        is_of_cluster: bool,
+    ) -> Result<Self, RemoteStorageError> {
         let metadata = Arc::new(InmemoryRemoteLogMetadataManager::new());
         metadata.import(RlmmCacheDump {
             partitions: vec![rebuilt.dump],
@@ -47,6 +68,7 @@ impl Rebuilt {
             metadata,
             skipped: rebuilt.skipped,
             mended: rebuilt.mended,
+            is_of_cluster,
         })
     }
 

@@ -22,9 +22,11 @@ use uuid::Uuid;
 use self::chain::Chain;
 use self::download::{Filled, Target};
 use self::files::{Plan, Problem, Strictness, remedy};
+use crate::cluster::OptionalClusterArgs;
 use crate::failure::{Failure, print_error, print_note};
+use crate::inventory::Inventory;
 use crate::output::{Audience, Output, count};
-use crate::tier::{Selection, Tier, parse_id};
+use crate::tier::{Patience, Selection, Tier, parse_id};
 
 /// Writes a partition of a tier back into a directory that a broker can start from.
 ///
@@ -54,6 +56,9 @@ pub(crate) struct RestoreArgs {
     #[arg(long, value_name = "ID", value_parser = parse_id, allow_hyphen_values = true)]
     topic_id: Option<Uuid>,
 
+    #[command(flatten)]
+    cluster: OptionalClusterArgs,
+
     /// The partition's directory, which must be new or empty. In a log directory of a broker it is
     /// named TOPIC-N.
     #[arg(long, value_name = "DIR")]
@@ -76,11 +81,11 @@ pub(crate) struct RestoreArgs {
     json: bool,
 }
 
-pub(crate) async fn run(tier: &Tier, args: RestoreArgs) -> Result<(), Failure> {
+pub(crate) async fn run(tier: &Tier, args: RestoreArgs, patience: Patience) -> Result<(), Failure> {
     let selection = Selection::new(args.topic, Some(args.partition), args.topic_id);
     let target = Target::check(&args.to)?;
-    let mut partitions = selection.of_one_topic(tier.partitions().await?, tier.location())?;
-    let partition = partitions.remove(0);
+    let inventory = Inventory::open(args.cluster, &selection, patience).await?;
+    let partition = inventory.partition(tier, &selection).await?;
     let mut reporter = Reporter {
         strictness: Strictness {
             gaps: args.allow_gaps,
@@ -92,7 +97,7 @@ pub(crate) async fn run(tier: &Tier, args: RestoreArgs) -> Result<(), Failure> {
     // Only what was written can be checked, so it may take another attempt without what is damaged.
     let mut excluded = Vec::new();
     let (chain, restored) = loop {
-        let chain = Chain::of(tier, &partition, &excluded).await?;
+        let chain = Chain::of(tier, &inventory, &partition, &excluded).await?;
         let plan = Plan::of(tier, &partition, &chain).await?;
         reporter.problems(&plan.problems)?;
         for note in &plan.notes {

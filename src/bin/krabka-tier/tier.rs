@@ -44,6 +44,12 @@ pub(crate) struct Patience {
     retry_timeout: u64,
 }
 
+impl Patience {
+    pub(crate) fn time(self) -> Duration {
+        Duration::from_secs(self.retry_timeout)
+    }
+}
+
 /// Whether a tier that does not exist yet is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Missing {
@@ -141,7 +147,7 @@ impl Tier {
             _ => {}
         }
         let mut backend = config.open()?;
-        let retry_timeout = Duration::from_secs(patience.retry_timeout);
+        let retry_timeout = patience.time();
         backend.limits.retry_timeout = retry_timeout;
         backend.limits.request_timeout = backend.limits.request_timeout.min(retry_timeout / 2);
         Ok(backend)
@@ -219,6 +225,12 @@ impl Tier {
     ) -> Result<Vec<TierSegment>, RemoteStorageError> {
         let listing = self.list(self.directory(partition)?).await?;
         in_listing(partition, &listing)
+    }
+
+    /// All objects of a partition's directory.
+    pub(crate) async fn listing(&self, partition: &TopicIdPartition) -> Result<Listing, Failure> {
+        let listing = self.list(self.directory(partition)?).await;
+        listing.map_err(|error| self.unlisted(error))
     }
 
     /// The segments of several partitions, a few listings at once, in the order of the partitions.
@@ -345,6 +357,11 @@ pub(crate) struct TierSegment {
 }
 
 impl TierSegment {
+    pub(crate) fn new(listed: ListedSegment) -> Result<Self, RemoteStorageError> {
+        let handle = Arc::new(handle(listed.id.clone(), listed.start_offset)?);
+        Ok(Self { listed, handle })
+    }
+
     pub(crate) fn base_offset(&self) -> i64 {
         self.listed.start_offset
     }
@@ -395,13 +412,8 @@ pub(crate) fn in_listing(
     partition: &TopicIdPartition,
     listing: &Listing,
 ) -> Result<Vec<TierSegment>, RemoteStorageError> {
-    list_segments(partition, listing)
-        .into_iter()
-        .map(|listed| {
-            let handle = Arc::new(handle(listed.id.clone(), listed.start_offset)?);
-            Ok(TierSegment { listed, handle })
-        })
-        .collect()
+    let segments = list_segments(partition, listing).into_iter();
+    segments.map(TierSegment::new).collect()
 }
 
 /// Metadata that names a segment of the tier in requests.

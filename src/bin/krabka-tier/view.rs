@@ -5,6 +5,7 @@ use krabka_remote_storage::reader::FetchedBatches;
 use krabka_remote_storage::{RemoteLogMetadataManager as _, RemoteLogReader, RemoteStorageError};
 
 use crate::failure::Failure;
+use crate::inventory::Inventory;
 use crate::lineage::Lineage;
 use crate::rebuilt::Rebuilt;
 use crate::tier::{Tier, TierSegment};
@@ -33,11 +34,12 @@ pub(crate) struct Read {
 impl View {
     pub(crate) async fn of(
         tier: &Tier,
+        inventory: &Inventory,
         partition: &TopicIdPartition,
         segments: &[TierSegment],
     ) -> Result<Self, Failure> {
         let listed = segments.iter().map(|segment| segment.listed.clone());
-        let rebuilt = Rebuilt::of(&tier.storage, partition, listed.collect()).await?;
+        let rebuilt = inventory.rebuilt(tier, partition, listed.collect()).await?;
         let reader = RemoteLogReader::new(tier.storage.clone(), rebuilt.metadata.clone());
         let lineage = Lineage::of(&tier.storage, &rebuilt.segments).await?;
         Ok(Self {

@@ -8,6 +8,7 @@ use std::marker::PhantomData;
 use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, Unit};
 
 use crate::layers::outcome::Outcome;
+use crate::metadata::topic;
 use crate::model::{IndexType, OpKind};
 use crate::ops::StorageOp;
 
@@ -96,6 +97,7 @@ pub fn describe_metrics() {
         Unit::Count,
         "Sealed copies that failed at the archive's own part."
     );
+    topic::describe_metrics();
 }
 
 fn describe_index_cache() {

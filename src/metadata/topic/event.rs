@@ -9,19 +9,18 @@
 //! [`MetadataEvent::check_publishable`] is what stands between this crate and such a record.
 
 mod records;
-mod wire;
 
 use bytes::Bytes;
 
+pub(super) use self::records::AddFields;
 use self::records::{
-    add_len, delete_len, put_add, put_delete, put_update, read_add, read_delete, read_update,
-    update_len,
+    add_of, delete_len, put_delete, put_update, read_delete, read_update, update_len,
 };
-use self::wire::{MAX_STRING, Reader};
 use super::codec_error::CodecError;
+use super::wire::{EpochEntries, MAX_STRING, PartitionFields, Reader};
 use crate::error::RemoteStorageError;
 use crate::model::{
-    RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate, RemoteLogSegmentState,
+    LeaderEpoch, RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate, RemoteLogSegmentState,
     RemotePartitionDeleteMetadata, TopicIdPartition,
 };
 
@@ -62,8 +61,7 @@ impl MetadataEvent {
         let mut value = Vec::with_capacity(self.encoded_len());
         match self {
             Self::AddSegment(metadata) => {
-                put_header(&mut value, ADD_SEGMENT);
-                put_add(&mut value, metadata);
+                add_of(metadata).encode(metadata.topic_id_partition(), &mut value);
             }
             Self::UpdateSegment(update) => {
                 put_header(&mut value, UPDATE_SEGMENT);
@@ -78,12 +76,13 @@ impl MetadataEvent {
     }
 
     fn encoded_len(&self) -> usize {
-        HEADER
-            + match self {
-                Self::AddSegment(metadata) => add_len(metadata),
-                Self::UpdateSegment(update) => update_len(update),
-                Self::PartitionDelete(delete) => delete_len(delete),
+        match self {
+            Self::AddSegment(metadata) => {
+                add_of(metadata).encoded_len(metadata.topic_id_partition())
             }
+            Self::UpdateSegment(update) => HEADER + update_len(update),
+            Self::PartitionDelete(delete) => HEADER + delete_len(delete),
+        }
     }
 
     /// Reads the value of a record.
@@ -99,34 +98,13 @@ impl MetadataEvent {
     /// length that no field can have; [`UnknownState`](CodecError::UnknownState); and
     /// [`Domain`](CodecError::Domain) for a segment that cannot be.
     pub fn decode(value: &[u8]) -> Result<Self, CodecError> {
-        if value.is_empty() {
-            return Err(CodecError::Protocol("the value is empty".to_owned()));
-        }
-        let mut from = Reader::new(value);
-        let frame = from.uvarint("the frame version")?;
-        if frame != u32::from(FRAME_VERSION) {
-            return Err(CodecError::Protocol(format!(
-                "frame version {frame} is not read here, only {FRAME_VERSION}"
-            )));
-        }
-        let key = from.uvarint("the api key")?;
-        let version = from.uvarint("the api version")?;
-        let kind = u8::try_from(key).unwrap_or(u8::MAX);
-        if matches!(kind, ADD_SEGMENT | UPDATE_SEGMENT | PARTITION_DELETE)
-            && version != u32::from(API_VERSION)
-        {
-            return Err(CodecError::Protocol(format!(
-                "api version {version} of api key {key} is not read here, only {API_VERSION}"
-            )));
-        }
-        match kind {
-            ADD_SEGMENT => read_add(from).map(Self::AddSegment),
-            UPDATE_SEGMENT => read_update(from).map(Self::UpdateSegment),
-            PARTITION_DELETE => read_delete(from).map(Self::PartitionDelete),
-            _ => Err(CodecError::Protocol(format!(
-                "api key {key} is no event of the metadata topic"
-            ))),
-        }
+        Ok(match EventFields::read(value)? {
+            EventFields::Add(partition, add) => {
+                Self::AddSegment(add.into_metadata(partition.to_owned())?)
+            }
+            EventFields::Update(update) => Self::UpdateSegment(update),
+            EventFields::Delete(delete) => Self::PartitionDelete(delete),
+        })
     }
 
     /// Whether every broker takes this event, those of Apache Kafka included.
@@ -172,6 +150,70 @@ impl MetadataEvent {
             )));
         }
         Ok(())
+    }
+}
+
+/// An event as its bytes tell it. The add, of which a snapshot has many, is not made a value yet.
+#[derive(Clone, Debug)]
+pub(super) enum EventFields<'a> {
+    Add(PartitionFields<'a>, AddFields<'a, EpochEntries<'a>>),
+    Update(RemoteLogSegmentMetadataUpdate),
+    Delete(RemotePartitionDeleteMetadata),
+}
+
+impl<'a> EventFields<'a> {
+    /// What every add of the same partition begins with, as far as it is written here.
+    pub(super) fn prefix(value: &'a [u8], partition: PartitionFields<'_>) -> &'a [u8] {
+        value.get(..HEADER + partition.len()).unwrap_or(value)
+    }
+
+    pub(super) fn read(value: &'a [u8]) -> Result<Self, CodecError> {
+        if value.is_empty() {
+            return Err(CodecError::Protocol("the value is empty".to_owned()));
+        }
+        let mut from = Reader::new(value);
+        let frame = from.uvarint("the frame version")?;
+        if frame != u32::from(FRAME_VERSION) {
+            return Err(CodecError::Protocol(format!(
+                "frame version {frame} is not read here, only {FRAME_VERSION}"
+            )));
+        }
+        let key = from.uvarint("the api key")?;
+        let version = from.uvarint("the api version")?;
+        let kind = u8::try_from(key).unwrap_or(u8::MAX);
+        if matches!(kind, ADD_SEGMENT | UPDATE_SEGMENT | PARTITION_DELETE)
+            && version != u32::from(API_VERSION)
+        {
+            return Err(CodecError::Protocol(format!(
+                "api version {version} of api key {key} is not read here, only {API_VERSION}"
+            )));
+        }
+        match kind {
+            ADD_SEGMENT => {
+                let (partition, add) = AddFields::read(from)?;
+                Ok(Self::Add(partition, add))
+            }
+            UPDATE_SEGMENT => read_update(from).map(Self::Update),
+            PARTITION_DELETE => read_delete(from).map(Self::Delete),
+            _ => Err(CodecError::Protocol(format!(
+                "api key {key} is no event of the metadata topic"
+            ))),
+        }
+    }
+}
+
+impl<Epochs> AddFields<'_, Epochs>
+where
+    Epochs: ExactSizeIterator<Item = (LeaderEpoch, i64)>,
+{
+    /// Appends the add as an event of this partition.
+    pub(super) fn encode(self, tp: &TopicIdPartition, value: &mut Vec<u8>) {
+        put_header(value, ADD_SEGMENT);
+        self.put(value, tp);
+    }
+
+    pub(super) fn encoded_len(&self, tp: &TopicIdPartition) -> usize {
+        HEADER + self.len(tp)
     }
 }
 

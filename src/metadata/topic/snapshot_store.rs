@@ -11,7 +11,7 @@ use parking_lot::RwLock;
 use super::manager::Shared;
 use super::partition::Caches;
 use super::partitioning::try_metadata_partition_for;
-use super::snapshot::{SNAPSHOT_FILE_NAME, Snapshot, SnapshotEncoder, SnapshotError};
+use super::snapshot::{SNAPSHOT_FILE_NAME, SnapshotCaches, SnapshotEncoder, SnapshotError};
 use super::telemetry::{self, SnapshotOutcome};
 use crate::error::RemoteStorageError;
 use crate::metadata::RemoteLogMetadataCache;
@@ -30,7 +30,7 @@ pub(super) struct Parked {
 /// and nothing is known then.
 pub(super) fn load(shared: &Shared) -> HashMap<i32, Parked> {
     let path = path(shared);
-    let snapshot = match Snapshot::load(&path) {
+    let snapshot = match SnapshotCaches::load(&path) {
         Ok(None) => return HashMap::new(),
         Ok(Some(snapshot)) => snapshot,
         Err(error) => {
@@ -43,7 +43,7 @@ pub(super) fn load(shared: &Shared) -> HashMap<i32, Parked> {
         return HashMap::new();
     }
     telemetry::snapshot(SnapshotOutcome::Loaded);
-    let parked = park(snapshot.dump.partitions, &snapshot.committed_offsets);
+    let parked = park(snapshot.caches, &snapshot.committed_offsets);
     *shared.committed.write() = snapshot.committed_offsets;
     parked
 }
@@ -69,7 +69,7 @@ enum Mismatch {
     },
 }
 
-fn check_origin(snapshot: &Snapshot, shared: &Shared) -> Result<(), Mismatch> {
+fn check_origin(snapshot: &SnapshotCaches, shared: &Shared) -> Result<(), Mismatch> {
     let log = shared.partitions.len();
     if snapshot.committed_offsets.len() != log {
         return Err(Mismatch::PartitionCount {
@@ -83,7 +83,7 @@ fn check_origin(snapshot: &Snapshot, shared: &Shared) -> Result<(), Mismatch> {
     }
 }
 
-fn park(dumps: Vec<crate::metadata::PartitionDump>, committed: &[i64]) -> HashMap<i32, Parked> {
+fn park(caches: Vec<RemoteLogMetadataCache>, committed: &[i64]) -> HashMap<i32, Parked> {
     let count = i32::try_from(committed.len()).unwrap_or(i32::MAX);
     let mut parked: HashMap<i32, Parked> = (0..count)
         .zip(committed)
@@ -94,12 +94,11 @@ fn park(dumps: Vec<crate::metadata::PartitionDump>, committed: &[i64]) -> HashMa
             (partition, Parked { position, caches })
         })
         .collect();
-    for dump in dumps {
-        let tp = dump.topic_id_partition.clone();
+    for cache in caches {
+        let tp = cache.topic_id_partition().clone();
         let partition = try_metadata_partition_for(&tp, count);
         // Without an offset its events are replayed from the start.
         if let Some(parked) = partition.and_then(|partition| parked.get_mut(&partition)) {
-            let cache = RemoteLogMetadataCache::import(dump);
             parked.caches.insert(tp, Arc::new(RwLock::new(cache)));
         }
     }
@@ -112,7 +111,7 @@ fn reject(path: &Path, problem: &(dyn std::error::Error + 'static)) {
     tracing::warn!(
         error = problem,
         path = %path.display(),
-        kept_as = aside.as_ref().map_or_else(|error| error.to_string(), |to| to.display().to_string()),
+        kept_as = aside.as_ref().map_or_else(ToString::to_string, |to| to.display().to_string()),
         "the snapshot cannot be used; the metadata log is replayed from its start"
     );
 }
@@ -159,8 +158,7 @@ pub(super) fn write(
     }
     let mut encoder = SnapshotEncoder::new(shared.log.topic_id(), &committed);
     for cache in caches {
-        let dump = cache.read().export();
-        encoder.partition(&dump);
+        encoder.cache(&cache.read());
     }
     let written = encoder.write_atomic(&path(shared));
     match written {

@@ -10,7 +10,7 @@ const RESTARTS_TOTAL: &str = "krabka_remote_storage_metadata_replay_restarts_tot
 const SNAPSHOTS_TOTAL: &str = "krabka_remote_storage_metadata_snapshots_total";
 
 /// Tells the recorder the unit and the meaning of each metric of the topic-backed manager.
-pub fn describe_metrics() {
+pub(crate) fn describe_metrics() {
     metrics::describe_gauge!(
         LAG,
         Unit::Count,

@@ -179,7 +179,7 @@ impl fmt::Display for PartitionReport {
             self.partition,
             count(self.segments.len(), "segment", "segments"),
             HumanBytes(self.size_bytes),
-            count(objects.sum(), "object", "objects"),
+            count(objects.sum::<usize>(), "object", "objects"),
         )?;
         if let (Some(first), Some(last)) = (self.first_offset, self.last_offset) {
             write!(f, ", offsets {first} to {last}")?;

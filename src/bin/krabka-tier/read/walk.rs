@@ -23,6 +23,7 @@ use super::committed::{Ahead, Held};
 
 use crate::ends::is_damage;
 use crate::failure::{Failure, chain, print_note};
+use crate::inventory::Inventory;
 use crate::lineage::newest;
 use crate::rebuilt::damaged;
 use crate::tier::{Tier, TierSegment};
@@ -72,8 +73,9 @@ impl Budget {
 /// One partition of a tier, open for reading.
 pub(super) struct TierLog<'a> {
     tier: &'a Tier,
+    inventory: &'a Inventory,
     partition: TopicIdPartition,
-    /// The complete segments, by base offset.
+    /// The complete segments, or those that the cluster names, by base offset.
     segments: Vec<TierSegment>,
     view: View,
     damaged: Vec<Damaged>,
@@ -113,11 +115,16 @@ enum Walked {
 }
 
 impl<'a> TierLog<'a> {
-    pub(super) async fn open(tier: &'a Tier, partition: TopicIdPartition) -> Result<Self, Failure> {
-        let mut segments = tier.segments(&partition).await?;
-        segments.retain(|segment| segment.listed.is_complete());
-        let view = View::of(tier, &partition, &segments).await?;
-        for mended in &view.rebuilt.mended {
+    pub(super) async fn open(
+        tier: &'a Tier,
+        inventory: &'a Inventory,
+        partition: TopicIdPartition,
+    ) -> Result<Self, Failure> {
+        let segments = inventory.segments(tier, &partition).await?;
+        let view = View::of(tier, inventory, &partition, &segments).await?;
+        let mended = view.rebuilt.mended.iter();
+        // A cluster's metadata has the leader epochs: no batch was read for them.
+        for mended in mended.filter(|_| !view.rebuilt.is_of_cluster) {
             print_note(format_args!(
                 "the leader epochs of segment {} at offset {} were read from its batches: {}",
                 kafka_uuid(mended.segment.id.id),
@@ -138,6 +145,7 @@ impl<'a> TierLog<'a> {
         }
         Ok(Self {
             tier,
+            inventory,
             partition,
             segments,
             view,
@@ -572,7 +580,7 @@ impl<'a> TierLog<'a> {
             .filter(|segment| !self.is_damaged(segment))
             .cloned()
             .collect();
-        let view = View::of(self.tier, &self.partition, &others).await?;
+        let view = View::of(self.tier, self.inventory, &self.partition, &others).await?;
         // It is another copy only if it begins before what is wanted. Trouble with it is not what
         // there is to repair.
         match view.find(place.next, PIECE_BYTES).await {

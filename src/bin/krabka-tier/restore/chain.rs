@@ -10,6 +10,7 @@ use krabka_remote_storage::model::{
 
 use crate::ends::{is_damage, log_end};
 use crate::failure::Failure;
+use crate::inventory::Inventory;
 use crate::rebuilt::{damaged, rebuilder};
 use crate::tier::{CONCURRENT_REQUESTS, Tier, TierSegment};
 use crate::view::View;
@@ -57,15 +58,13 @@ impl Chain {
     /// The log as it is without these segments.
     pub(super) async fn of(
         tier: &Tier,
+        inventory: &Inventory,
         partition: &TopicIdPartition,
         excluded: &[Excluded],
     ) -> Result<Self, Failure> {
-        let mut segments = tier.segments(partition).await?;
-        segments.retain(|segment| {
-            let mut excluded = excluded.iter();
-            segment.listed.is_complete() && !excluded.any(|one| one.id == segment.listed.id)
-        });
-        let view = View::of(tier, partition, &segments).await?;
+        let mut segments = inventory.segments(tier, partition).await?;
+        segments.retain(|segment| !excluded.iter().any(|one| one.id == segment.listed.id));
+        let view = View::of(tier, inventory, partition, &segments).await?;
         let found = follow(&view)?;
         if found.is_empty() {
             if let Some(one) = excluded.first() {

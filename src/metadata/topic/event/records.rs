@@ -6,139 +6,213 @@
 use std::collections::BTreeMap;
 
 use bytes::BufMut as _;
+use uuid::Uuid;
 
 use super::super::codec_error::CodecError;
-use super::wire::{
-    NO_TAGS, Reader, custom_metadata_len, leader_epochs_len, put_custom_metadata,
-    put_leader_epochs, put_segment_id, put_topic_id_partition, segment_id_len,
-    topic_id_partition_len,
+use super::super::wire::{
+    EpochEntries, NO_TAGS, PartitionFields, Reader, leader_epochs_len, nullable_bytes_len,
+    put_leader_epochs, put_nullable_bytes, put_segment_id, put_topic_id_partition, segment_id_len,
 };
 use crate::model::{
-    RemoteLogSegmentDetails, RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate,
-    RemoteLogSegmentState, RemotePartitionDeleteMetadata, RemotePartitionDeleteState,
+    CustomMetadata, LeaderEpoch, RemoteLogSegmentDetails, RemoteLogSegmentId,
+    RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate, RemoteLogSegmentState,
+    RemotePartitionDeleteMetadata, RemotePartitionDeleteState, TopicIdPartition,
 };
 
+const CUSTOM_METADATA: &str = "the custom metadata";
 const TXN_INDEX_EMPTY: u32 = 0;
 /// One field, its tag, its size, true.
 const TXN_INDEX_IS_EMPTY: [u8; 4] = [1, 0, 1, 1];
 
-pub(super) fn read_add(mut from: Reader<'_>) -> Result<RemoteLogSegmentMetadata, CodecError> {
-    let id = from.segment_id()?;
-    let start_offset = from.i64("the start offset")?;
-    let end_offset = from.i64("the end offset")?;
-    let broker_id = from.i32("the broker id")?;
-    let max_timestamp_ms = from.i64("the highest timestamp")?;
-    let event_timestamp_ms = from.i64("the event's timestamp")?;
-    let mut epochs = BTreeMap::new();
-    from.leader_epochs(|epoch, offset| {
-        epochs.insert(epoch, offset);
-    })?;
-    let size = from.i32("the segment's size")?;
-    let custom_metadata = from.custom_metadata()?;
-    let state = from.u8("the state")?;
-    let mut txn_index_empty = false;
-    from.tags(|tag, bytes| {
-        if tag == TXN_INDEX_EMPTY {
-            let [byte] = bytes else {
-                let length = bytes.len();
-                let reason = format!("a TxnIndexEmpty of {length} bytes, where 1 is expected");
-                return Err(CodecError::Protocol(reason));
-            };
-            txn_index_empty = *byte != 0;
-        }
-        Ok(())
-    })?;
-    from.end()?;
-    let metadata = RemoteLogSegmentMetadata::new(
-        id,
-        start_offset,
-        end_offset,
-        max_timestamp_ms,
-        broker_id,
-        event_timestamp_ms,
-        RemoteLogSegmentDetails::new(size, segment_state(state)?, epochs),
-    )
-    .map_err(|error| CodecError::Domain(error.to_string()))?
-    .with_txn_index_empty(txn_index_empty);
-    Ok(match custom_metadata {
-        Some(custom) => metadata.with_custom_metadata(custom),
-        None => metadata,
-    })
+/// What an add says of its segment, without the partition and borrowed from wherever it is.
+#[derive(Clone, Debug)]
+pub(in crate::metadata::topic) struct AddFields<'a, Epochs> {
+    pub(in crate::metadata::topic) id: Uuid,
+    pub(in crate::metadata::topic) start_offset: i64,
+    pub(in crate::metadata::topic) end_offset: i64,
+    pub(in crate::metadata::topic) broker_id: i32,
+    pub(in crate::metadata::topic) max_timestamp_ms: i64,
+    pub(in crate::metadata::topic) event_timestamp_ms: i64,
+    /// Leader epochs and their start offsets. What is written ascends; what is read may be in any
+    /// order, and the last of two entries of one epoch counts.
+    pub(in crate::metadata::topic) epochs: Epochs,
+    pub(in crate::metadata::topic) segment_size_in_bytes: i32,
+    pub(in crate::metadata::topic) custom_metadata: Option<&'a [u8]>,
+    pub(in crate::metadata::topic) state: RemoteLogSegmentState,
+    pub(in crate::metadata::topic) txn_index_empty: bool,
 }
 
-pub(super) fn put_add(out: &mut Vec<u8>, metadata: &RemoteLogSegmentMetadata) {
-    put_segment_id(out, metadata.remote_log_segment_id());
-    out.put_i64(metadata.start_offset());
-    out.put_i64(metadata.end_offset());
-    out.put_i32(metadata.broker_id());
-    out.put_i64(metadata.max_timestamp_ms());
-    out.put_i64(metadata.event_timestamp_ms());
-    put_leader_epochs(out, metadata.segment_leader_epochs().iter());
-    out.put_i32(metadata.segment_size_in_bytes());
-    put_custom_metadata(out, metadata.custom_metadata());
-    out.put_i8(metadata.state().wire_id());
-    if metadata.txn_index_empty() {
-        out.extend_from_slice(&TXN_INDEX_IS_EMPTY);
-    } else {
-        out.push(NO_TAGS);
+impl<'a> AddFields<'a, EpochEntries<'a>> {
+    pub(super) fn read(mut from: Reader<'a>) -> Result<(PartitionFields<'a>, Self), CodecError> {
+        let (partition, id) = from.segment_id()?;
+        let start_offset = from.i64("the start offset")?;
+        let end_offset = from.i64("the end offset")?;
+        let broker_id = from.i32("the broker id")?;
+        let max_timestamp_ms = from.i64("the highest timestamp")?;
+        let event_timestamp_ms = from.i64("the event's timestamp")?;
+        let epochs = from.leader_epochs()?;
+        let segment_size_in_bytes = from.i32("the segment's size")?;
+        let custom_metadata = from.nullable_bytes(CUSTOM_METADATA)?;
+        let state = from.u8("the state")?;
+        let mut txn_index_empty = false;
+        from.tags(|tag, bytes| {
+            if tag == TXN_INDEX_EMPTY {
+                let [byte] = bytes else {
+                    let length = bytes.len();
+                    let reason = format!("a TxnIndexEmpty of {length} bytes, where 1 is expected");
+                    return Err(CodecError::Protocol(reason));
+                };
+                txn_index_empty = *byte != 0;
+            }
+            Ok(())
+        })?;
+        from.end()?;
+        let add = Self {
+            id,
+            start_offset,
+            end_offset,
+            broker_id,
+            max_timestamp_ms,
+            event_timestamp_ms,
+            epochs,
+            segment_size_in_bytes,
+            custom_metadata,
+            state: segment_state(state)?,
+            txn_index_empty,
+        };
+        Ok((partition, add))
+    }
+
+    /// The segment as a value of its own.
+    pub(in crate::metadata::topic) fn into_metadata(
+        self,
+        tp: TopicIdPartition,
+    ) -> Result<RemoteLogSegmentMetadata, CodecError> {
+        let mut epochs = BTreeMap::new();
+        for (epoch, start) in self.epochs {
+            epochs.insert(epoch, start);
+        }
+        let metadata = RemoteLogSegmentMetadata::new(
+            RemoteLogSegmentId::new(tp, self.id),
+            self.start_offset,
+            self.end_offset,
+            self.max_timestamp_ms,
+            self.broker_id,
+            self.event_timestamp_ms,
+            RemoteLogSegmentDetails::new(self.segment_size_in_bytes, self.state, epochs),
+        )
+        .map_err(|error| CodecError::Domain(error.to_string()))?
+        .with_txn_index_empty(self.txn_index_empty);
+        Ok(match self.custom_metadata {
+            Some(custom) => metadata.with_custom_metadata(CustomMetadata(custom.to_vec())),
+            None => metadata,
+        })
     }
 }
 
-pub(super) fn add_len(metadata: &RemoteLogSegmentMetadata) -> usize {
-    let tags = if metadata.txn_index_empty() {
-        TXN_INDEX_IS_EMPTY.len()
-    } else {
-        1
-    };
-    segment_id_len(metadata.remote_log_segment_id())
-        // Two offsets, broker id, two timestamps.
-        + (8 + 8 + 4 + 8 + 8)
-        + leader_epochs_len(metadata.segment_leader_epochs().len())
-        + 4
-        + custom_metadata_len(metadata.custom_metadata())
-        + 1
-        + tags
+impl<Epochs> AddFields<'_, Epochs>
+where
+    Epochs: ExactSizeIterator<Item = (LeaderEpoch, i64)>,
+{
+    pub(super) fn put(self, out: &mut Vec<u8>, tp: &TopicIdPartition) {
+        put_segment_id(out, tp, self.id);
+        out.put_i64(self.start_offset);
+        out.put_i64(self.end_offset);
+        out.put_i32(self.broker_id);
+        out.put_i64(self.max_timestamp_ms);
+        out.put_i64(self.event_timestamp_ms);
+        put_leader_epochs(out, self.epochs);
+        out.put_i32(self.segment_size_in_bytes);
+        put_nullable_bytes(out, self.custom_metadata);
+        out.put_i8(self.state.wire_id());
+        if self.txn_index_empty {
+            out.extend_from_slice(&TXN_INDEX_IS_EMPTY);
+        } else {
+            out.push(NO_TAGS);
+        }
+    }
+
+    pub(super) fn len(&self, tp: &TopicIdPartition) -> usize {
+        let tags = if self.txn_index_empty {
+            TXN_INDEX_IS_EMPTY.len()
+        } else {
+            1
+        };
+        segment_id_len(tp)
+            // Two offsets, broker id, two timestamps.
+            + (8 + 8 + 4 + 8 + 8)
+            + leader_epochs_len(self.epochs.len())
+            + 4
+            + nullable_bytes_len(self.custom_metadata)
+            + 1
+            + tags
+    }
+}
+
+/// What an add of this segment says.
+pub(super) fn add_of(
+    metadata: &RemoteLogSegmentMetadata,
+) -> AddFields<'_, impl ExactSizeIterator<Item = (LeaderEpoch, i64)> + '_> {
+    let epochs = metadata.segment_leader_epochs().iter();
+    AddFields {
+        id: metadata.remote_log_segment_id().id,
+        start_offset: metadata.start_offset(),
+        end_offset: metadata.end_offset(),
+        broker_id: metadata.broker_id(),
+        max_timestamp_ms: metadata.max_timestamp_ms(),
+        event_timestamp_ms: metadata.event_timestamp_ms(),
+        epochs: epochs.map(|(&epoch, &start)| (epoch, start)),
+        segment_size_in_bytes: metadata.segment_size_in_bytes(),
+        custom_metadata: metadata.custom_metadata().map(|custom| &*custom.0),
+        state: metadata.state(),
+        txn_index_empty: metadata.txn_index_empty(),
+    }
 }
 
 pub(super) fn read_update(
     mut from: Reader<'_>,
 ) -> Result<RemoteLogSegmentMetadataUpdate, CodecError> {
-    let id = from.segment_id()?;
+    let (partition, id) = from.segment_id()?;
     let broker_id = from.i32("the broker id")?;
     let event_timestamp_ms = from.i64("the event's timestamp")?;
-    let custom_metadata = from.custom_metadata()?;
+    let custom_metadata = from.nullable_bytes(CUSTOM_METADATA)?;
     let state = from.u8("the state")?;
     from.skip_tags()?;
     from.end()?;
     Ok(RemoteLogSegmentMetadataUpdate::new(
-        id,
+        RemoteLogSegmentId::new(partition.to_owned(), id),
         event_timestamp_ms,
-        custom_metadata,
+        custom_metadata.map(|custom| CustomMetadata(custom.to_vec())),
         segment_state(state)?,
         broker_id,
     ))
 }
 
 pub(super) fn put_update(out: &mut Vec<u8>, update: &RemoteLogSegmentMetadataUpdate) {
-    put_segment_id(out, &update.remote_log_segment_id);
+    let id = &update.remote_log_segment_id;
+    put_segment_id(out, &id.topic_id_partition, id.id);
     out.put_i32(update.broker_id);
     out.put_i64(update.event_timestamp_ms);
-    put_custom_metadata(out, update.custom_metadata.as_ref());
+    put_nullable_bytes(out, custom_metadata(update));
     out.put_i8(update.state.wire_id());
     out.push(NO_TAGS);
 }
 
 pub(super) fn update_len(update: &RemoteLogSegmentMetadataUpdate) -> usize {
-    segment_id_len(&update.remote_log_segment_id)
+    segment_id_len(&update.remote_log_segment_id.topic_id_partition)
         + (4 + 8)
-        + custom_metadata_len(update.custom_metadata.as_ref())
+        + nullable_bytes_len(custom_metadata(update))
         + (1 + 1)
+}
+
+fn custom_metadata(update: &RemoteLogSegmentMetadataUpdate) -> Option<&[u8]> {
+    update.custom_metadata.as_ref().map(|custom| &*custom.0)
 }
 
 pub(super) fn read_delete(
     mut from: Reader<'_>,
 ) -> Result<RemotePartitionDeleteMetadata, CodecError> {
-    let tp = from.topic_id_partition()?;
+    let partition = from.topic_id_partition()?;
     let broker_id = from.i32("the broker id")?;
     let event_timestamp_ms = from.i64("the event's timestamp")?;
     let state = from.u8("the state")?;
@@ -150,7 +224,7 @@ pub(super) fn read_delete(
         "RemotePartitionDeleteState",
     ))?;
     Ok(RemotePartitionDeleteMetadata::new(
-        tp,
+        partition.to_owned(),
         state,
         event_timestamp_ms,
         broker_id,
@@ -166,7 +240,7 @@ pub(super) fn put_delete(out: &mut Vec<u8>, delete: &RemotePartitionDeleteMetada
 }
 
 pub(super) fn delete_len(delete: &RemotePartitionDeleteMetadata) -> usize {
-    topic_id_partition_len(&delete.topic_id_partition) + (4 + 8) + (1 + 1)
+    PartitionFields::from(&delete.topic_id_partition).len() + (4 + 8) + (1 + 1)
 }
 
 fn segment_state(byte: u8) -> Result<RemoteLogSegmentState, CodecError> {

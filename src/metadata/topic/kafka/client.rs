@@ -141,7 +141,7 @@ impl ClientContext for ClientEvents {
         match level {
             RDKafkaLogLevel::Debug => {
                 if let Some(id) = changed_id(&self.topic, message) {
-                    *self.topic_id.lock() = id;
+                    *self.topic_id.lock() = (!id.is_nil()).then_some(id);
                 }
             }
             RDKafkaLogLevel::Info => tracing::debug!(facility, "librdkafka: {message}"),
@@ -181,13 +181,12 @@ fn end_offset(reason: &str) -> Option<i64> {
 }
 
 /// The new id in librdkafka's report that it has learned a topic's id, the only place that has it;
-/// `Some(None)` when the brokers have none.
-fn changed_id(topic: &str, message: &str) -> Option<Option<Uuid>> {
+/// the nil id when the brokers have none.
+fn changed_id(topic: &str, message: &str) -> Option<Uuid> {
     let (_, ids) = message.split_once(&format!("Topic {topic} changed id from "))?;
     let (_, id) = ids.split_once(" to ")?;
     let bytes = STANDARD_NO_PAD.decode(id.trim()).ok()?;
-    let id = Uuid::from_slice(&bytes).ok()?;
-    Some((!id.is_nil()).then_some(id))
+    Uuid::from_slice(&bytes).ok()
 }
 
 /// A client, whose end blocks: it ends in a thread that may block.
@@ -236,10 +235,10 @@ mod tests {
     fn a_topic_id_is_taken_from_its_report() {
         let report = "[thrd:main]: Topic t changed id from AAAAAAAAAAAAAAAAAAAAAA to \
                       AAAAAAAAAAAAAAAAAAAAyg";
-        assert_eq!(changed_id("t", report), Some(Some(Uuid::from_u128(0xca))));
+        assert_eq!(changed_id("t", report), Some(Uuid::from_u128(0xca)));
         assert_eq!(changed_id("other", report), None);
         let gone = "Topic t changed id from AAAAAAAAAAAAAAAAAAAAyg to AAAAAAAAAAAAAAAAAAAAAA";
-        assert_eq!(changed_id("t", gone), Some(None));
+        assert_eq!(changed_id("t", gone), Some(Uuid::nil()));
         assert_eq!(
             changed_id("t", "Topic t changed id from A to not an id"),
             None

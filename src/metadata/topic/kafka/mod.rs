@@ -6,6 +6,7 @@ mod connection;
 mod faults;
 mod log;
 mod marks;
+mod properties;
 mod provisioning;
 mod publisher;
 mod report;

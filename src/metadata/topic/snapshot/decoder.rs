@@ -1,0 +1,348 @@
+//! Reading a snapshot: first that the bytes are those that were written, then what they say.
+
+use std::collections::{BTreeMap, HashMap};
+
+use uuid::Uuid;
+
+use super::super::codec_error::CodecError;
+use super::super::event::{AddFields, EventFields};
+use super::super::wire::{EpochEntries, PartitionFields};
+use super::answers::{ANSWERS, Answers, usual_applied_offset};
+use super::{SNAPSHOT_FORMAT_VERSION, SnapshotError};
+use crate::metadata::assembly::Assembly;
+use crate::metadata::slots::{SegmentEpochs, Slot};
+use crate::model::{
+    RemoteLogSegmentId, RemoteLogSegmentMetadata, RemotePartitionDeleteState, TopicIdPartition,
+    segment_problem,
+};
+
+/// Version, topic id, number of offsets, number of entries, checksum.
+const SHORTEST: usize = 2 + 16 + 4 + 1 + 4;
+/// Length, and the one byte that tells what it is.
+const SHORTEST_ENTRY: usize = 1 + 1;
+
+/// Where the segments of one partition go.
+pub(super) trait Rows: Sized {
+    /// For so many segments; their bytes are there.
+    fn new(tp: &TopicIdPartition, segments: usize) -> Self;
+
+    fn push(
+        &mut self,
+        tp: &TopicIdPartition,
+        add: AddFields<'_, EpochEntries<'_>>,
+    ) -> Result<(), CodecError>;
+}
+
+/// A snapshot with its segments in `R`.
+#[derive(Debug)]
+pub(super) struct Decoded<R> {
+    pub(super) topic_id: Option<Uuid>,
+    pub(super) committed_offsets: Vec<i64>,
+    /// In the order in which they come first.
+    pub(super) partitions: Vec<Partition<R>>,
+}
+
+/// What the entries of one partition say.
+#[derive(Debug)]
+pub(super) struct Partition<R> {
+    pub(super) tp: TopicIdPartition,
+    pub(super) rows: R,
+    pub(super) delete_state: Option<RemotePartitionDeleteState>,
+    answers: Option<Answers>,
+}
+
+impl<R> Partition<R> {
+    /// What the segments do not say.
+    pub(super) fn answers(&mut self, committed_offsets: &[i64]) -> Answers {
+        self.answers.take().unwrap_or_else(|| Answers {
+            applied_offset: usual_applied_offset(&self.tp, committed_offsets),
+            epochs: Vec::new(),
+        })
+    }
+}
+
+pub(super) fn decode<R: Rows>(bytes: &[u8]) -> Result<Decoded<R>, SnapshotError> {
+    if bytes.len() < SHORTEST {
+        return Err(CodecError::UnexpectedEof(bytes.len()).into());
+    }
+    let mut from = Envelope::new(bytes);
+    let version = u16::from_be_bytes(from.array()?);
+    if version != SNAPSHOT_FORMAT_VERSION {
+        return Err(SnapshotError::UnsupportedVersion(version));
+    }
+    let stored = u32::from_be_bytes(from.checksum()?);
+    let computed = crc32c::crc32c(&bytes[..bytes.len() - size_of_val(&stored)]);
+    if stored != computed {
+        return Err(SnapshotError::ChecksumMismatch { stored, computed });
+    }
+    let topic_id = Uuid::from_bytes(from.array()?);
+    let committed_offsets = from.committed_offsets()?;
+    let count = from.uvarint()?;
+    let mut partitions = Partitions::default();
+    if count > (from.rest.len() / SHORTEST_ENTRY) as u64 {
+        return Err(CodecError::LengthOverflow(count).into());
+    }
+    for number in 0..count {
+        let (position, following) = (from.position(), from.clone());
+        let entry = from.entry()?;
+        partitions
+            .entry(entry, following)
+            .map_err(|error| in_entry(number, position, error))?;
+    }
+    if !from.rest.is_empty() {
+        return Err(SnapshotError::TrailingBytes(from.rest.len()));
+    }
+    Ok(Decoded {
+        topic_id: (!topic_id.is_nil()).then_some(topic_id),
+        committed_offsets,
+        partitions: partitions.list,
+    })
+}
+
+fn in_entry(number: u64, position: usize, error: CodecError) -> CodecError {
+    let at = |reason| format!("entry {number}, at byte {position}: {reason}");
+    match error {
+        CodecError::Domain(reason) => CodecError::Domain(at(reason)),
+        CodecError::Protocol(reason) => CodecError::Protocol(at(reason)),
+        other => other,
+    }
+}
+
+/// What stands around the entries.
+#[derive(Clone, Debug)]
+struct Envelope<'a> {
+    rest: &'a [u8],
+    /// Where the rest ends.
+    end: usize,
+}
+
+impl<'a> Envelope<'a> {
+    fn new(bytes: &'a [u8]) -> Self {
+        Self {
+            rest: bytes,
+            end: bytes.len(),
+        }
+    }
+
+    fn position(&self) -> usize {
+        self.end - self.rest.len()
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], CodecError> {
+        let (bytes, rest) = self
+            .rest
+            .split_first_chunk()
+            .ok_or(CodecError::UnexpectedEof(self.end))?;
+        self.rest = rest;
+        Ok(*bytes)
+    }
+
+    /// What stands at the very end.
+    fn checksum<const N: usize>(&mut self) -> Result<[u8; N], CodecError> {
+        let (rest, bytes) = self
+            .rest
+            .split_last_chunk()
+            .ok_or(CodecError::UnexpectedEof(self.end))?;
+        self.rest = rest;
+        self.end -= N;
+        Ok(*bytes)
+    }
+
+    /// An unsigned varint of at most 10 bytes.
+    fn uvarint(&mut self) -> Result<u64, CodecError> {
+        let mut value = 0;
+        for shift in (0..64).step_by(7) {
+            let [byte] = self.array()?;
+            let bits = u64::from(byte & 0x7f);
+            if bits << shift >> shift != bits {
+                break;
+            }
+            value |= bits << shift;
+            if byte < 0x80 {
+                return Ok(value);
+            }
+        }
+        Err(CodecError::LengthOverflow(u64::MAX))
+    }
+
+    fn committed_offsets(&mut self) -> Result<Vec<i64>, CodecError> {
+        let count = i32::from_be_bytes(self.array()?);
+        let Ok(count) = usize::try_from(count) else {
+            let reason = format!("there is no log of {count} metadata partitions");
+            return Err(CodecError::Domain(reason));
+        };
+        if count > self.rest.len() / size_of::<i64>() {
+            return Err(CodecError::LengthOverflow(count as u64));
+        }
+        let offsets = (0..count).map(|partition| {
+            let offset = i64::from_be_bytes(self.array()?);
+            // The replay goes on at the next offset, which must exist.
+            if !(-1..i64::MAX).contains(&offset) {
+                let reason = format!(
+                    "{offset} is no offset that metadata partition {partition} was applied to"
+                );
+                return Err(CodecError::Domain(reason));
+            }
+            Ok(offset)
+        });
+        offsets.collect()
+    }
+
+    fn entry(&mut self) -> Result<&'a [u8], CodecError> {
+        let length = self.uvarint()?;
+        let split = usize::try_from(length).ok();
+        let split = split.and_then(|length| self.rest.split_at_checked(length));
+        let (entry, rest) = split.ok_or(CodecError::LengthOverflow(length))?;
+        self.rest = rest;
+        Ok(entry)
+    }
+
+    /// How many of the entries from here on begin like this.
+    fn count_like(mut self, prefix: &[u8]) -> usize {
+        let mut count = 0;
+        while self.entry().is_ok_and(|entry| entry.starts_with(prefix)) {
+            count += 1;
+        }
+        count
+    }
+}
+
+/// The partitions that were met.
+#[derive(Debug)]
+struct Partitions<R> {
+    list: Vec<Partition<R>>,
+    places: HashMap<(Uuid, i32), usize>,
+    /// Where the one stands that the last entry was of: mostly the next one is, too.
+    latest: usize,
+}
+
+impl<R> Default for Partitions<R> {
+    fn default() -> Self {
+        Self {
+            list: Vec::new(),
+            places: HashMap::new(),
+            latest: 0,
+        }
+    }
+}
+
+impl<R: Rows> Partitions<R> {
+    /// Takes an entry in. `following` begins with it.
+    fn entry(&mut self, entry: &[u8], following: Envelope<'_>) -> Result<(), CodecError> {
+        if entry.first() == Some(&ANSWERS) {
+            let (fields, answers) = Answers::read(entry)?;
+            let partition = self.of(fields, || 0);
+            if partition.answers.replace(answers).is_some() {
+                return Err(twice(&partition.tp, "what its epochs answer"));
+            }
+            return Ok(());
+        }
+        match EventFields::read(entry)? {
+            EventFields::Add(fields, add) => {
+                let prefix = EventFields::prefix(entry, fields);
+                let partition = self.of(fields, || following.count_like(prefix));
+                partition.rows.push(&partition.tp, add)
+            }
+            EventFields::Delete(delete) => {
+                let fields = PartitionFields::from(&delete.topic_id_partition);
+                let partition = self.of(fields, || 0);
+                if partition.delete_state.replace(delete.state).is_some() {
+                    return Err(twice(&partition.tp, "how far its deletion has come"));
+                }
+                Ok(())
+            }
+            EventFields::Update(update) => Err(CodecError::Domain(format!(
+                "an update, of segment {}, has no place in a snapshot",
+                update.remote_log_segment_id
+            ))),
+        }
+    }
+
+    fn of(
+        &mut self,
+        fields: PartitionFields<'_>,
+        segments: impl FnOnce() -> usize,
+    ) -> &mut Partition<R> {
+        let identity = fields.identity();
+        let latest = self.list.get(self.latest);
+        if latest.is_none_or(|latest| PartitionFields::from(&latest.tp).identity() != identity) {
+            let next = self.list.len();
+            self.latest = *self.places.entry(identity).or_insert(next);
+            if self.latest == next {
+                let tp = fields.to_owned();
+                self.list.push(Partition {
+                    rows: R::new(&tp, segments()),
+                    tp,
+                    delete_state: None,
+                    answers: None,
+                });
+            }
+        }
+        &mut self.list[self.latest]
+    }
+}
+
+fn twice(tp: &TopicIdPartition, what: &str) -> CodecError {
+    CodecError::Domain(format!("the snapshot says twice of {tp} {what}"))
+}
+
+impl Rows for Vec<RemoteLogSegmentMetadata> {
+    fn new(_: &TopicIdPartition, segments: usize) -> Self {
+        Vec::with_capacity(segments)
+    }
+
+    fn push(
+        &mut self,
+        tp: &TopicIdPartition,
+        add: AddFields<'_, EpochEntries<'_>>,
+    ) -> Result<(), CodecError> {
+        self.push(add.into_metadata(tp.clone())?);
+        Ok(())
+    }
+}
+
+impl Rows for Assembly {
+    fn new(tp: &TopicIdPartition, segments: usize) -> Self {
+        Assembly::new(tp.clone(), segments)
+    }
+
+    fn push(
+        &mut self,
+        tp: &TopicIdPartition,
+        add: AddFields<'_, EpochEntries<'_>>,
+    ) -> Result<(), CodecError> {
+        self.row(slot_of(tp, add)?);
+        Ok(())
+    }
+}
+
+fn slot_of(
+    tp: &TopicIdPartition,
+    add: AddFields<'_, EpochEntries<'_>>,
+) -> Result<Slot, CodecError> {
+    let (start, end, size) = (add.start_offset, add.end_offset, add.segment_size_in_bytes);
+    if let Some(problem) = segment_problem(start, end, size, add.epochs.len()) {
+        let id = RemoteLogSegmentId::new(tp.clone(), add.id);
+        return Err(CodecError::Domain(format!("segment {id}: {problem}")));
+    }
+    let epochs = if add.epochs.len() == 1 {
+        SegmentEpochs::new(start, add.epochs)
+    } else {
+        // In order, and each once.
+        let epochs: BTreeMap<_, _> = add.epochs.collect();
+        SegmentEpochs::new(start, epochs.into_iter())
+    };
+    Ok(Slot {
+        start_offset: start,
+        end_offset: end,
+        epochs,
+        id: add.id,
+        max_timestamp_ms: add.max_timestamp_ms,
+        event_timestamp_ms: add.event_timestamp_ms,
+        custom_metadata: add.custom_metadata.map(Into::into),
+        broker_id: add.broker_id,
+        segment_size_in_bytes: size,
+        state: add.state,
+        txn_index_empty: add.txn_index_empty,
+    })
+}

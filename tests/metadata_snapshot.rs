@@ -1,0 +1,232 @@
+//! The snapshot file: golden values, bad input, and what a round trip keeps.
+
+use std::collections::BTreeMap;
+
+use bytes::BufMut as _;
+use krabka_remote_storage::metadata::RemoteLogMetadataCache;
+use krabka_remote_storage::topic::{
+    CodecError, MetadataEvent, SNAPSHOT_FORMAT_VERSION, Snapshot, SnapshotError,
+};
+use krabka_remote_storage::{
+    LeaderEpoch, PartitionDump, RemoteLogSegmentDetails, RemoteLogSegmentId,
+    RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate, RemoteLogSegmentState,
+    RemotePartitionDeleteState, RlmmCacheDump, TopicIdPartition,
+};
+use proptest::prelude::*;
+use uuid::Uuid;
+
+use RemoteLogSegmentState::{
+    CopySegmentFinished, CopySegmentStarted, DeleteSegmentFinished, DeleteSegmentStarted,
+};
+
+const ADD: &str = "010000076f7264657273000000000000000000000000000000ca0000000700000000000000000000000000000000fe00000000000000000000000000000000630000002a0000000000000064000000000000007b03000000000000000000000000000000000100000000000000320000001000000100";
+const DELETE: &str =
+    "010200076f7264657273000000000000000000000000000000ca00000007000000000000000000000000000000";
+
+fn hex(text: &str) -> Vec<u8> {
+    let digits = text.as_bytes().chunks(2);
+    digits
+        .map(|pair| u8::from_str_radix(str::from_utf8(pair).unwrap(), 16).unwrap())
+        .collect()
+}
+
+fn tp() -> TopicIdPartition {
+    TopicIdPartition::new(Uuid::from_u128(0xca), "orders", 7)
+}
+
+fn segment(id: u128, offsets: (i64, i64), epochs: &[(i32, i64)]) -> RemoteLogSegmentMetadata {
+    let epochs: BTreeMap<_, _> = epochs.iter().map(|&(e, at)| (LeaderEpoch(e), at)).collect();
+    let details = RemoteLogSegmentDetails::new(4096, CopySegmentStarted, epochs);
+    let id = RemoteLogSegmentId::new(tp(), Uuid::from_u128(id));
+    RemoteLogSegmentMetadata::new(id, offsets.0, offsets.1, 100, 42, 123, details).unwrap()
+}
+
+/// The snapshot of the golden with two entries.
+fn golden() -> Snapshot {
+    let started = segment(0xfe, (0, 99), &[(0, 0), (1, 50)]);
+    let id = started.remote_log_segment_id().clone();
+    let finish = RemoteLogSegmentMetadataUpdate::new(id, 123, None, CopySegmentFinished, 42);
+    let finished = started.with_update(&finish).unwrap();
+    let marked = RemotePartitionDeleteState::DeletePartitionMarked;
+    Snapshot {
+        topic_id: Some(Uuid::from_u128(0x11)),
+        committed_offsets: vec![5, -1],
+        dump: RlmmCacheDump {
+            partitions: vec![PartitionDump::new(tp(), vec![finished], Some(marked))],
+        },
+    }
+}
+
+/// A file with a right checksum.
+fn sealed(content: &[u8]) -> Vec<u8> {
+    let mut bytes = content.to_vec();
+    bytes.put_u32(crc32c::crc32c(content));
+    bytes
+}
+
+fn head(count: i32, offsets: &[i64]) -> Vec<u8> {
+    let mut bytes = vec![0, 1];
+    bytes.extend_from_slice(&[0; 16]);
+    bytes.put_i32(count);
+    for offset in offsets {
+        bytes.put_i64(*offset);
+    }
+    bytes
+}
+
+fn with_entries(entries: &[&[u8]]) -> Vec<u8> {
+    let mut bytes = head(1, &[5]);
+    bytes.push(u8::try_from(entries.len()).unwrap());
+    for entry in entries {
+        bytes.push(u8::try_from(entry.len()).unwrap());
+        bytes.extend_from_slice(entry);
+    }
+    sealed(&bytes)
+}
+
+#[test]
+fn the_golden_snapshots_are_written_and_read() {
+    let empty = "00010000000000000000000000000000000000000000001b165751";
+    assert_eq!(Snapshot::default().encode(), hex(empty));
+    assert_eq!(Snapshot::decode(&hex(empty)).unwrap(), Snapshot::default());
+
+    let offsets =
+        "000100000000000000000000000000000011000000020000000000000005ffffffffffffffff00c754bc98";
+    let snapshot = Snapshot {
+        dump: RlmmCacheDump::default(),
+        ..golden()
+    };
+    assert_eq!(snapshot.encode(), hex(offsets));
+    assert_eq!(Snapshot::decode(&hex(offsets)).unwrap(), snapshot);
+
+    let whole = format!(
+        "000100000000000000000000000000000011000000020000000000000005ffffffffffffffff0276{ADD}2d{DELETE}a3d461ce"
+    );
+    // The partition's events are in metadata partition 1, of which nothing was applied.
+    assert_eq!(hex(&whole).len(), 208);
+    assert_eq!(golden().encode(), hex(&whole));
+    assert_eq!(Snapshot::decode(&hex(&whole)).unwrap(), golden());
+    assert_eq!(SNAPSHOT_FORMAT_VERSION, 1);
+}
+
+#[test]
+fn what_is_no_snapshot_says_why() {
+    let malformed = |bytes: &[u8]| match Snapshot::decode(bytes).unwrap_err() {
+        SnapshotError::Malformed(error) => error,
+        error => panic!("{error:?}"),
+    };
+    assert!(matches!(malformed(b""), CodecError::UnexpectedEof(0)));
+    assert!(matches!(malformed(&[0; 26]), CodecError::UnexpectedEof(26)));
+    for version in [0, 2, u16::MAX] {
+        let mut bytes = golden().encode();
+        bytes[..2].copy_from_slice(&version.to_be_bytes());
+        let error = Snapshot::decode(&bytes).unwrap_err();
+        assert!(matches!(error, SnapshotError::UnsupportedVersion(found) if found == version));
+    }
+    let mut content = head(1, &[5]);
+    content.extend_from_slice(&[0, 7, 7, 7]);
+    let error = Snapshot::decode(&sealed(&content)).unwrap_err();
+    assert!(
+        matches!(error, SnapshotError::TrailingBytes(3)),
+        "{error:?}"
+    );
+
+    let update = RemoteLogSegmentMetadataUpdate::new(
+        RemoteLogSegmentId::new(tp(), Uuid::from_u128(1)),
+        1,
+        None,
+        CopySegmentFinished,
+        1,
+    );
+    let update = MetadataEvent::UpdateSegment(update).encode();
+    assert!(matches!(
+        malformed(&with_entries(&[&update])),
+        CodecError::Domain(_)
+    ));
+    malformed(&with_entries(&[b"no event"]));
+    malformed(&with_entries(&[b""]));
+    malformed(&with_entries(&[&[0]]));
+    // Counts and lengths that nothing stands behind.
+    malformed(&sealed(&[&head(i32::MAX, &[5])[..], &[0]].concat()));
+    malformed(&sealed(&[&head(-1, &[5])[..], &[0]].concat()));
+    malformed(&sealed(
+        &[&head(1, &[5])[..], &[0xff, 0xff, 0xff, 0xff, 0x0f]].concat(),
+    ));
+    malformed(&sealed(
+        &[&head(1, &[5])[..], &[1, 0xff, 0xff, 0xff, 0xff, 0x0f]].concat(),
+    ));
+    // Offsets after which nothing can be read on.
+    for offset in [-2, i64::MIN, i64::MAX] {
+        malformed(&sealed(&[&head(1, &[offset])[..], &[0]].concat()));
+    }
+}
+
+#[test]
+fn every_cut_and_every_changed_byte_is_an_error() {
+    let bytes = golden().encode();
+    for length in 0..bytes.len() {
+        Snapshot::decode(&bytes[..length]).unwrap_err();
+    }
+    for at in 0..bytes.len() {
+        for bit in 0..8 {
+            let mut changed = bytes.clone();
+            changed[at] ^= 1 << bit;
+            Snapshot::decode(&changed).unwrap_err();
+        }
+    }
+}
+
+/// A cache after random events, at consecutive offsets.
+fn cache() -> impl Strategy<Value = RemoteLogMetadataCache> {
+    let event = (0..6_u128, 0..8_i64, 1..40_i64, 0..3_i32, 0..5_u8);
+    prop::collection::vec(event, 0..60).prop_map(|events| {
+        let mut cache = RemoteLogMetadataCache::new(tp());
+        for (offset, (id, start, length, epoch, kind)) in (0..).zip(events) {
+            let (start, end) = (start * 10, start * 10 + length);
+            let segment = segment(id, (start, end), &[(epoch, start), (epoch + 1, start + 4)]);
+            let id = segment.remote_log_segment_id().clone();
+            let state = [
+                CopySegmentFinished,
+                DeleteSegmentStarted,
+                DeleteSegmentFinished,
+            ];
+            let event = match state.get(usize::from(kind)) {
+                Some(state) => MetadataEvent::UpdateSegment(RemoteLogSegmentMetadataUpdate::new(
+                    id, offset, None, *state, 1,
+                )),
+                None => MetadataEvent::AddSegment(segment),
+            };
+            let _ = cache.replay(offset, &event);
+        }
+        cache
+    })
+}
+
+proptest! {
+    #[test]
+    fn a_cache_that_was_written_and_read_answers_as_before(
+        cache in cache(),
+        behind in 0..3_i64,
+    ) {
+        let applied = cache.applied_offset().unwrap_or(-1);
+        let snapshot = Snapshot {
+            topic_id: None,
+            committed_offsets: vec![(applied - behind).max(-1)],
+            dump: RlmmCacheDump { partitions: vec![cache.export()] },
+        };
+        let read = Snapshot::decode(&snapshot.encode()).unwrap();
+        prop_assert_eq!(&read.committed_offsets, &snapshot.committed_offsets);
+        let again = match read.dump.partitions.into_iter().next() {
+            Some(dump) => RemoteLogMetadataCache::import(dump).export(),
+            None => RemoteLogMetadataCache::new(tp()).export(),
+        };
+        prop_assert_eq!(again, cache.export());
+    }
+
+    #[test]
+    fn no_bytes_panic(content in prop::collection::vec(any::<u8>(), 0..300)) {
+        let _ = Snapshot::decode(&content);
+        let _ = Snapshot::decode(&sealed(&[&[0, 1][..], &content].concat()));
+        let _ = Snapshot::decode(&with_entries(&[&content[..content.len().min(100)]]));
+    }
+}
