@@ -182,6 +182,7 @@ kafka_tests() {
   export KRABKA_TEST_SERVERS=1
   cargo test --locked --features kafka --test kafka_log --test kafka_broker
   cargo test --locked --features kafka --lib topic::kafka
+  cargo test --locked --features kafka --test krabka_tier cluster
 }
 
 # The other command of the README.
