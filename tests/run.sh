@@ -2,11 +2,13 @@
 # Every check of this project, with all that it needs: installs and starts the servers, runs formatting, lints, docs, all tests.
 #
 #   tests/run.sh            everything
-#   tests/run.sh STEP...    only these: fmt deny clippy doc test release
+#   tests/run.sh STEP...    only these: fmt deny clippy doc test kafka release
 #
 # Needs Linux with Rust (rustfmt and clippy with it), python3 with pip, npm, curl, and apt as root or through sudo for the one
-# server that comes as Debian packages (Java 17 and Maven for tests/servers/kafka.sh). Servers listen on 127.0.0.1 and are
-# stopped at the end. A step that fails does not keep the others from running; a server that does not start ends the run.
+# server that comes as Debian packages. For Apache Kafka it needs Java 17, Maven and openssl, and for its client a C compiler,
+# make and Perl (Debian: openjdk-17-jdk-headless maven openssl build-essential): test and kafka end at once without them.
+# Servers listen on 127.0.0.1 and are stopped at the end. A step that fails does not keep the others from running; a server that
+# does not start ends the run, but for the broker of the step kafka.
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
@@ -20,7 +22,7 @@ DENY=$CACHE/cargo-deny-$DENY_VERSION
 STEPS=("$@")
 for step in ${STEPS[@]+"${STEPS[@]}"}; do
   case $step in
-    fmt | deny | clippy | doc | test | release) ;;
+    fmt | deny | clippy | doc | test | kafka | release) ;;
     *)
       sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' tests/run.sh
       exit 2
@@ -158,6 +160,31 @@ release_tests() {
   cargo test --locked --release "${targets[@]}"
 }
 
+# What a machine may lack, said before half an hour has gone.
+check_for_kafka() {
+  local program missing=()
+  for program in java javac mvn openssl cc make perl; do
+    if ! command -v "$program" >/dev/null; then missing+=("$program"); fi
+  done
+  if [ ${#missing[@]} -gt 0 ]; then
+    die "the steps test and kafka need ${missing[*]}. On Debian: apt-get install openjdk-17-jdk-headless maven openssl build-essential"
+  fi
+}
+
+# Beside Apache Kafka: a broker that most tests share, and those that tests start for themselves. Only what needs the feature
+# `kafka` is built with it.
+kafka_tests() {
+  local env
+  tests/kafka/compile.sh >"$SCRATCH/class-path"
+  env=$(tests/servers/kafka.sh start --tiered --secure)
+  trap 'tests/servers/kafka.sh stop' EXIT
+  eval "$env"
+  export KRABKA_TEST_SERVERS=1
+  cargo test --locked --features kafka --test kafka_log --test kafka_broker
+  cargo test --locked --features kafka --lib topic::kafka
+  cargo test --locked --features kafka --test krabka_tier cluster
+}
+
 # The other command of the README.
 quickstart() { cargo run --locked --release -- quickstart; }
 
@@ -166,6 +193,7 @@ examples() {
   cargo run --locked --release --example broker_boot
 }
 
+if wanted test || wanted kafka; then check_for_kafka; fi
 if wanted test; then begin_servers; fi
 
 run "fetching crates" cargo fetch --locked
@@ -184,6 +212,7 @@ if wanted test; then
   run "tests, default features" cargo test --locked
   run "tests, no features" cargo test --locked --no-default-features
 fi
+if wanted kafka; then run "beside Apache Kafka" kafka_tests; fi
 if wanted release; then
   run "tests of the release build" release_tests
   run "quickstart" quickstart

@@ -73,7 +73,15 @@ END
   mvn -q -B -f "$NEW/pom.xml" dependency:copy-dependencies -DoutputDirectory="$NEW/jars"
 }
 
-do_install() { install_once "$PROGRAM" maven_jars; }
+do_install() {
+  local program
+  for program in java mvn; do
+    if ! command -v "$program" >/dev/null; then
+      die "needs Java 17 and Maven, and there is no $program. On Debian: apt-get install openjdk-17-jdk-headless maven"
+    fi
+  done
+  install_once "$PROGRAM" maven_jars
+}
 
 run_java() {
   java "-Dlog4j2.configurationFile=$D/log4j2.properties" \
