@@ -27,7 +27,7 @@ use tokio::runtime::Handle;
 use uuid::Uuid;
 
 /// Longer than anything should take, also on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
 
 /// Held by the test that has brokers of its own.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -66,12 +66,12 @@ impl Cluster {
     /// Brokers of this test's own, set up with these options of `kafka.sh start`. `None` skips the
     /// test, as above.
     pub(crate) fn start(options: &[&str]) -> Option<Self> {
+        static STARTED: AtomicU32 = AtomicU32::new(0);
         if !are_meant_to_be_there() && env::var_os("KRABKA_TEST_KAFKA_BOOTSTRAP_SERVERS").is_none()
         {
             eprintln!("skipped: `tests/run.sh kafka` runs the tests that start brokers");
             return None;
         }
-        static STARTED: AtomicU32 = AtomicU32::new(0);
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
         let mut cluster = Self {
             exports: HashMap::new(),
@@ -290,8 +290,8 @@ pub(crate) struct Managed {
 impl Managed {
     pub(crate) fn over(log: &Arc<KafkaMetadataEventLog>) -> Self {
         let dir = TempDir::new().unwrap();
-        let mut config = TopicManagerConfig::new(dir.path(), Duration::from_secs(3600));
-        config.write_timeout = Duration::from_secs(60);
+        let mut config = TopicManagerConfig::new(dir.path(), Duration::from_hours(1));
+        config.write_timeout = Duration::from_mins(1);
         let log: Arc<dyn MetadataEventLog> = Arc::clone(log) as _;
         let manager =
             TopicBasedRemoteLogMetadataManager::start_with(log, &Handle::current(), config);

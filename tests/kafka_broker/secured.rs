@@ -31,15 +31,16 @@ fn secured(
         .secure("BOOTSTRAP_SERVERS")
         .clone_into(&mut config.bootstrap);
     config.request_timeout = Duration::from_secs(10);
-    let mut security = ClientSecurity::default();
-    security.protocol = SecurityProtocol::SaslSsl;
-    security.trust_roots = Some(Pem::File(kafka.secure("CA").into()));
-    security.sasl = Some(SaslCredentials {
-        mechanism,
-        username: username.to_owned(),
-        password: password.to_owned(),
+    config.security = Some(ClientSecurity {
+        protocol: SecurityProtocol::SaslSsl,
+        trust_roots: Some(Pem::File(kafka.secure("CA").into())),
+        sasl: Some(SaslCredentials {
+            mechanism,
+            username: username.to_owned(),
+            password: password.to_owned(),
+        }),
+        ..ClientSecurity::default()
     });
-    config.security = Some(security);
     config
 }
 

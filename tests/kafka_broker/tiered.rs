@@ -138,9 +138,9 @@ struct Tiered {
 
 impl Tiered {
     fn epoch_of(&self, offset: i64) -> LeaderEpoch {
-        let begun = self.epochs.iter().filter(|(_, first)| **first <= offset);
+        let mut begun = self.epochs.iter().filter(|(_, first)| **first <= offset);
         let first = self.epochs.first_key_value().unwrap();
-        *begun.last().unwrap_or(first).0
+        *begun.next_back().unwrap_or(first).0
     }
 
     async fn read(&self, from: i64, last: i64, max_bytes: usize) -> Vec<Value> {

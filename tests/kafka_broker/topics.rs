@@ -22,7 +22,7 @@ use super::oracle::all_records;
 
 /// A partition whose events are in this one of the metadata partitions.
 fn partition_in(metadata_partition: i32, count: i32) -> TopicIdPartition {
-    (0..)
+    (0..1_000)
         .map(|partition| TopicIdPartition::new(Uuid::from_u128(0xca), "orders", partition))
         .find(|tp| metadata_partition_for(tp, count) == metadata_partition)
         .unwrap()
