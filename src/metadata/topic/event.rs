@@ -17,7 +17,7 @@ use self::records::{
     add_of, delete_len, put_delete, put_update, read_delete, read_update, update_len,
 };
 use super::codec_error::CodecError;
-use super::wire::{EpochEntries, MAX_STRING, PartitionFields, Reader};
+use super::wire::{EpochEntries, MAX_STRING, PartitionFields, Reader, put_topic_id_partition};
 use crate::error::RemoteStorageError;
 use crate::model::{
     LeaderEpoch, RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate, RemoteLogSegmentState,
@@ -162,9 +162,12 @@ pub(super) enum EventFields<'a> {
 }
 
 impl<'a> EventFields<'a> {
-    /// What every add of the same partition begins with, as far as it is written here.
-    pub(super) fn prefix(value: &'a [u8], partition: PartitionFields<'_>) -> &'a [u8] {
-        value.get(..HEADER + partition.len()).unwrap_or(value)
+    /// What every add of this partition begins with, as it is written here.
+    pub(super) fn prefix(tp: &TopicIdPartition) -> Vec<u8> {
+        let mut prefix = Vec::new();
+        put_header(&mut prefix, ADD_SEGMENT);
+        put_topic_id_partition(&mut prefix, tp);
+        prefix
     }
 
     pub(super) fn read(value: &'a [u8]) -> Result<Self, CodecError> {

@@ -4,9 +4,12 @@
 //! `RemoteLogSegmentMetadataUpdateRecord` and `RemotePartitionDeleteMetadataRecord`, version 0.
 
 use std::collections::BTreeMap;
+use std::iter;
 
 use bytes::BufMut as _;
 use uuid::Uuid;
+use zerocopy::big_endian::{I32, I64};
+use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
 use super::super::codec_error::CodecError;
 use super::super::wire::{
@@ -82,7 +85,67 @@ impl<'a> AddFields<'a, EpochEntries<'a>> {
         };
         Ok((partition, add))
     }
+}
 
+/// All of an add after its partition but the tagged fields, when it has one leader epoch and no
+/// custom metadata, as most have.
+#[derive(FromBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct UsualAdd {
+    id: [u8; 16],
+    id_tags: u8,
+    start_offset: I64,
+    end_offset: I64,
+    broker_id: I32,
+    max_timestamp_ms: I64,
+    event_timestamp_ms: I64,
+    epochs_plus_one: u8,
+    epoch: I32,
+    epoch_start: I64,
+    epoch_tags: u8,
+    segment_size_in_bytes: I32,
+    custom_metadata: u8,
+    state: u8,
+}
+
+impl AddFields<'_, iter::Once<(LeaderEpoch, i64)>> {
+    /// Reads what follows the partition, if it has the usual form: the same as
+    /// [`read`](AddFields::read) finds, in one step. `None` says nothing of the add.
+    ///
+    /// Without it a restart from a snapshot takes 0.30 of a full replay instead of less than 0.2
+    /// (`cargo bench --bench metadata_topic -- restart`).
+    #[inline]
+    pub(in crate::metadata::topic) fn read_usual(rest: &[u8]) -> Option<Self> {
+        let (add, tags) = UsualAdd::ref_from_prefix(rest).ok()?;
+        let txn_index_empty = tags == TXN_INDEX_IS_EMPTY;
+        let is_usual = add.id_tags == NO_TAGS
+            && add.epochs_plus_one == 2
+            && add.epoch_tags == NO_TAGS
+            && add.custom_metadata == 0
+            && (txn_index_empty || tags == [NO_TAGS]);
+        if !is_usual {
+            return None;
+        }
+        Some(Self {
+            id: Uuid::from_bytes(add.id),
+            start_offset: add.start_offset.get(),
+            end_offset: add.end_offset.get(),
+            broker_id: add.broker_id.get(),
+            max_timestamp_ms: add.max_timestamp_ms.get(),
+            event_timestamp_ms: add.event_timestamp_ms.get(),
+            epochs: iter::once((LeaderEpoch(add.epoch.get()), add.epoch_start.get())),
+            segment_size_in_bytes: add.segment_size_in_bytes.get(),
+            custom_metadata: None,
+            state: RemoteLogSegmentState::from_wire_id(add.state.cast_signed())?,
+            txn_index_empty,
+        })
+    }
+}
+
+impl<Epochs> AddFields<'_, Epochs>
+where
+    Epochs: ExactSizeIterator<Item = (LeaderEpoch, i64)>,
+{
     /// The segment as a value of its own.
     pub(in crate::metadata::topic) fn into_metadata(
         self,
@@ -108,12 +171,7 @@ impl<'a> AddFields<'a, EpochEntries<'a>> {
             None => metadata,
         })
     }
-}
 
-impl<Epochs> AddFields<'_, Epochs>
-where
-    Epochs: ExactSizeIterator<Item = (LeaderEpoch, i64)>,
-{
     pub(super) fn put(self, out: &mut Vec<u8>, tp: &TopicIdPartition) {
         put_segment_id(out, tp, self.id);
         out.put_i64(self.start_offset);

@@ -6,14 +6,14 @@ use uuid::Uuid;
 
 use super::super::codec_error::CodecError;
 use super::super::event::{AddFields, EventFields};
-use super::super::wire::{EpochEntries, PartitionFields};
+use super::super::wire::PartitionFields;
 use super::answers::{ANSWERS, Answers, usual_applied_offset};
 use super::{SNAPSHOT_FORMAT_VERSION, SnapshotError};
 use crate::metadata::assembly::Assembly;
 use crate::metadata::slots::{SegmentEpochs, Slot};
 use crate::model::{
-    RemoteLogSegmentId, RemoteLogSegmentMetadata, RemotePartitionDeleteState, TopicIdPartition,
-    segment_problem,
+    LeaderEpoch, RemoteLogSegmentId, RemoteLogSegmentMetadata, RemotePartitionDeleteState,
+    TopicIdPartition, segment_problem,
 };
 
 /// Version, topic id, number of offsets, number of entries, checksum.
@@ -29,7 +29,7 @@ pub(super) trait Rows: Sized {
     fn push(
         &mut self,
         tp: &TopicIdPartition,
-        add: AddFields<'_, EpochEntries<'_>>,
+        add: AddFields<'_, impl ExactSizeIterator<Item = (LeaderEpoch, i64)>>,
     ) -> Result<(), CodecError>;
 }
 
@@ -214,6 +214,8 @@ struct Partitions<R> {
     places: HashMap<(Uuid, i32), usize>,
     /// Where the one stands that the last entry was of: mostly the next one is, too.
     latest: usize,
+    /// What the adds of that one begin with. Empty before there is one.
+    prefix: Vec<u8>,
 }
 
 impl<R> Default for Partitions<R> {
@@ -222,6 +224,7 @@ impl<R> Default for Partitions<R> {
             list: Vec::new(),
             places: HashMap::new(),
             latest: 0,
+            prefix: Vec::new(),
         }
     }
 }
@@ -229,9 +232,15 @@ impl<R> Default for Partitions<R> {
 impl<R: Rows> Partitions<R> {
     /// Takes an entry in. `following` begins with it.
     fn entry(&mut self, entry: &[u8], following: Envelope<'_>) -> Result<(), CodecError> {
+        if let Some(partition) = self.list.get_mut(self.latest)
+            && let Some(rest) = entry.strip_prefix(&*self.prefix)
+            && let Some(add) = AddFields::read_usual(rest)
+        {
+            return partition.rows.push(&partition.tp, add);
+        }
         if entry.first() == Some(&ANSWERS) {
             let (fields, answers) = Answers::read(entry)?;
-            let partition = self.of(fields, || 0);
+            let partition = self.of(fields, |_| 0);
             if partition.answers.replace(answers).is_some() {
                 return Err(twice(&partition.tp, "what its epochs answer"));
             }
@@ -239,13 +248,12 @@ impl<R: Rows> Partitions<R> {
         }
         match EventFields::read(entry)? {
             EventFields::Add(fields, add) => {
-                let prefix = EventFields::prefix(entry, fields);
-                let partition = self.of(fields, || following.count_like(prefix));
+                let partition = self.of(fields, |prefix| following.count_like(prefix));
                 partition.rows.push(&partition.tp, add)
             }
             EventFields::Delete(delete) => {
                 let fields = PartitionFields::from(&delete.topic_id_partition);
-                let partition = self.of(fields, || 0);
+                let partition = self.of(fields, |_| 0);
                 if partition.delete_state.replace(delete.state).is_some() {
                     return Err(twice(&partition.tp, "how far its deletion has come"));
                 }
@@ -261,17 +269,18 @@ impl<R: Rows> Partitions<R> {
     fn of(
         &mut self,
         fields: PartitionFields<'_>,
-        segments: impl FnOnce() -> usize,
+        segments: impl FnOnce(&[u8]) -> usize,
     ) -> &mut Partition<R> {
         let identity = fields.identity();
         let latest = self.list.get(self.latest);
         if latest.is_none_or(|latest| PartitionFields::from(&latest.tp).identity() != identity) {
             let next = self.list.len();
             self.latest = *self.places.entry(identity).or_insert(next);
+            let tp = fields.to_owned();
+            self.prefix = EventFields::prefix(&tp);
             if self.latest == next {
-                let tp = fields.to_owned();
                 self.list.push(Partition {
-                    rows: R::new(&tp, segments()),
+                    rows: R::new(&tp, segments(&self.prefix)),
                     tp,
                     delete_state: None,
                     answers: None,
@@ -294,7 +303,7 @@ impl Rows for Vec<RemoteLogSegmentMetadata> {
     fn push(
         &mut self,
         tp: &TopicIdPartition,
-        add: AddFields<'_, EpochEntries<'_>>,
+        add: AddFields<'_, impl ExactSizeIterator<Item = (LeaderEpoch, i64)>>,
     ) -> Result<(), CodecError> {
         self.push(add.into_metadata(tp.clone())?);
         Ok(())
@@ -309,7 +318,7 @@ impl Rows for Assembly {
     fn push(
         &mut self,
         tp: &TopicIdPartition,
-        add: AddFields<'_, EpochEntries<'_>>,
+        add: AddFields<'_, impl ExactSizeIterator<Item = (LeaderEpoch, i64)>>,
     ) -> Result<(), CodecError> {
         self.row(slot_of(tp, add)?);
         Ok(())
@@ -318,7 +327,7 @@ impl Rows for Assembly {
 
 fn slot_of(
     tp: &TopicIdPartition,
-    add: AddFields<'_, EpochEntries<'_>>,
+    add: AddFields<'_, impl ExactSizeIterator<Item = (LeaderEpoch, i64)>>,
 ) -> Result<Slot, CodecError> {
     let (start, end, size) = (add.start_offset, add.end_offset, add.segment_size_in_bytes);
     if let Some(problem) = segment_problem(start, end, size, add.epochs.len()) {
