@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bytes::BufMut as _;
 use krabka_remote_storage::metadata::RemoteLogMetadataCache;
 use krabka_remote_storage::topic::{
-    CodecError, MetadataEvent, SNAPSHOT_FORMAT_VERSION, Snapshot, SnapshotError,
+    CodecError, MetadataEvent, SNAPSHOT_FORMAT_VERSION, Snapshot, SnapshotCaches, SnapshotError,
 };
 use krabka_remote_storage::{
     LeaderEpoch, PartitionDump, RemoteLogSegmentDetails, RemoteLogSegmentId,
@@ -226,6 +226,40 @@ proptest! {
         let new = || RemoteLogMetadataCache::new(tp());
         let again = dump.map_or_else(new, RemoteLogMetadataCache::import).export();
         prop_assert_eq!(again, expected);
+    }
+
+    #[test]
+    fn both_decoders_take_the_same_bytes_for_the_same_caches(
+        cache in cache(),
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
+        cut in prop::option::weighted(0.2, any::<prop::sample::Index>()),
+    ) {
+        let snapshot = Snapshot {
+            topic_id: None,
+            committed_offsets: vec![cache.applied_offset().unwrap_or(-1)],
+            dump: RlmmCacheDump { partitions: vec![cache.export()] },
+        };
+        let mut content = snapshot.encode();
+        content.truncate(content.len() - size_of::<u32>());
+        for (at, byte) in changes {
+            let at = at.index(content.len());
+            content[at] = byte;
+        }
+        if let Some(cut) = cut {
+            content.truncate(cut.index(content.len()));
+        }
+        let bytes = sealed(&content);
+        match (Snapshot::decode(&bytes), SnapshotCaches::decode(&bytes)) {
+            (Ok(read), Ok(caches)) => {
+                prop_assert_eq!(&caches.committed_offsets, &read.committed_offsets);
+                let imported = read.dump.partitions.into_iter().map(RemoteLogMetadataCache::import);
+                let imported: Vec<_> = imported.map(|cache| cache.export()).collect();
+                let made: Vec<_> = caches.caches.iter().map(RemoteLogMetadataCache::export).collect();
+                prop_assert_eq!(made, imported);
+            }
+            (Err(one), Err(other)) => prop_assert_eq!(one.to_string(), other.to_string()),
+            (one, other) => prop_assert!(false, "{one:?}, but {other:?}"),
+        }
     }
 
     #[test]

@@ -305,3 +305,88 @@ fn segment_state(byte: u8) -> Result<RemoteLogSegmentState, CodecError> {
     RemoteLogSegmentState::from_wire_id(byte.cast_signed())
         .ok_or(CodecError::UnknownState(byte, "RemoteLogSegmentState"))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Debug;
+
+    use proptest::prelude::*;
+
+    use super::super::{EventFields, MetadataEvent};
+    use super::*;
+
+    /// All that an add says.
+    fn said<E: Iterator<Item = (LeaderEpoch, i64)>>(add: AddFields<'_, E>) -> impl Debug {
+        (
+            (add.id, add.start_offset, add.end_offset, add.broker_id),
+            (add.max_timestamp_ms, add.event_timestamp_ms),
+            add.epochs.collect::<Vec<_>>(),
+            add.segment_size_in_bytes,
+            add.custom_metadata.map(<[u8]>::to_vec),
+            (add.state, add.txn_index_empty),
+        )
+    }
+
+    fn partition() -> TopicIdPartition {
+        TopicIdPartition::new(Uuid::from_u128(0xca), "orders", 7)
+    }
+
+    fn add(epochs: &[(i32, i64)], custom: Option<Vec<u8>>, txn_index_empty: bool) -> MetadataEvent {
+        let epochs = epochs
+            .iter()
+            .map(|&(epoch, start)| (LeaderEpoch(epoch), start));
+        let state = RemoteLogSegmentState::CopySegmentStarted;
+        let details = RemoteLogSegmentDetails::new(4096, state, epochs.collect());
+        let id = RemoteLogSegmentId::new(partition(), Uuid::from_u128(0xfe));
+        let segment = RemoteLogSegmentMetadata::new(id, 10, 99, 1, 2, 3, details)
+            .expect("a segment")
+            .with_txn_index_empty(txn_index_empty);
+        MetadataEvent::AddSegment(match custom {
+            Some(custom) => segment.with_custom_metadata(CustomMetadata(custom)),
+            None => segment,
+        })
+    }
+
+    #[test]
+    fn the_usual_add_is_read_in_one_step_and_another_is_left_to_the_reader() {
+        let prefix = EventFields::prefix(&partition());
+        let is_usual = |event: MetadataEvent| {
+            let value = event.encode();
+            AddFields::read_usual(value.strip_prefix(&*prefix).expect("its partition")).is_some()
+        };
+        assert!(is_usual(add(&[(3, 10)], None, false)));
+        assert!(is_usual(add(&[(3, 10)], None, true)));
+        assert!(!is_usual(add(&[(3, 10), (4, 20)], None, false)));
+        assert!(!is_usual(add(&[(3, 10)], Some(vec![]), false)));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_read_in_one_step_is_what_the_reader_finds(
+            epochs in prop::collection::btree_map(0..9_i32, 10..99_i64, 1..3),
+            custom in prop::option::weighted(0.2, prop::collection::vec(any::<u8>(), 0..3)),
+            txn_index_empty: bool,
+            changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..3),
+            cut in prop::option::weighted(0.2, any::<prop::sample::Index>()),
+        ) {
+            let epochs: Vec<_> = epochs.into_iter().collect();
+            let mut value = add(&epochs, custom, txn_index_empty).encode().to_vec();
+            let prefix = EventFields::prefix(&partition());
+            let rest = value.len() - prefix.len();
+            for (at, byte) in changes {
+                value[prefix.len() + at.index(rest)] = byte;
+            }
+            if let Some(cut) = cut {
+                value.truncate(prefix.len() + cut.index(rest));
+            }
+            let usual = AddFields::read_usual(&value[prefix.len()..]);
+            match (EventFields::read(&value), usual) {
+                (Ok(EventFields::Add(_, add)), Some(usual)) => {
+                    prop_assert_eq!(format!("{:?}", said(usual)), format!("{:?}", said(add)));
+                }
+                (other, Some(usual)) => prop_assert!(false, "{usual:?}, but {other:?}"),
+                (_, None) => {}
+            }
+        }
+    }
+}
