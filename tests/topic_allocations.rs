@@ -121,7 +121,9 @@ fn lengths_and_counts_of_a_snapshot_are_not_allocated() {
 fn a_snapshot_allocates_in_proportion_to_its_bytes() {
     let bytes_of = |partitions: u16| {
         let mut content = vec![0; 16 + 4];
-        content.extend_from_slice(&[0x80 | (partitions & 0x7f) as u8, (partitions >> 7) as u8]);
+        // A varint of two bytes.
+        let [low, high] = [(partitions & 0x7f) | 0x80, partitions >> 7];
+        content.extend([low, high].map(|byte| u8::try_from(byte).expect("7 bits, and a flag")));
         for partition in 0..partitions {
             let mut entry = add().encode().to_vec();
             entry[28..30].copy_from_slice(&partition.to_be_bytes());

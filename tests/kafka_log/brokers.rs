@@ -246,7 +246,7 @@ async fn settings_that_remove_events_are_reported() {
     for finding in [
         removed("cleanup.policy", "compact,delete"),
         removed("retention.ms", "1000000"),
-        TopicFinding::NotWritable {
+        TopicFinding::MinIsrAboveReplicas {
             min_isr: 2,
             replicas: 1,
         },

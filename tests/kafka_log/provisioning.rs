@@ -135,7 +135,7 @@ async fn a_topic_that_removes_events_is_used_and_reported() {
         },
         removed("retention.bytes", "1073741824"),
         removed("retention.ms", "604800000"),
-        TopicFinding::NotWritable {
+        TopicFinding::MinIsrAboveReplicas {
             min_isr: 2,
             replicas: 1,
         },

@@ -16,6 +16,7 @@ use tokio::runtime::Handle;
 use uuid::Uuid;
 
 use super::config::KafkaMetadataLogConfig;
+use super::faults;
 
 /// The settings that every client has.
 pub(super) fn settings(config: &KafkaMetadataLogConfig, suffix: &str) -> ClientConfig {
@@ -158,7 +159,11 @@ impl ClientContext for ClientEvents {
             self.end_of_partition.store(end, Ordering::Relaxed);
             return;
         }
-        self.disruptions.fetch_add(1, Ordering::Relaxed);
+        // A broker that refuses something, and a producer that ends for it, are no lost connection.
+        let is_answer = |code| code == RDKafkaErrorCode::Fatal || faults::is_refusal(code);
+        if !code.is_some_and(is_answer) {
+            self.disruptions.fetch_add(1, Ordering::Relaxed);
+        }
         tracing::warn!(
             topic = self.topic,
             "trouble with a Kafka broker: {error}: {reason}"

@@ -65,8 +65,19 @@ pub(super) fn not_sent(error: KafkaError) -> MetadataLogError {
 }
 
 /// A publish that the client reports as failed. `was_disrupted`: a connection was lost meanwhile,
-/// so that an earlier attempt may have been the one that counts.
-pub(super) fn not_delivered(error: KafkaError, was_disrupted: bool) -> MetadataLogError {
+/// so that an earlier attempt may have been the one that counts. `fatal`: why the producer can go
+/// on no longer.
+pub(super) fn not_delivered(
+    error: KafkaError,
+    was_disrupted: bool,
+    fatal: Option<RDKafkaErrorCode>,
+) -> MetadataLogError {
+    // A producer without the right to write gives up what it holds, and says of that only so much.
+    let was_given_up = error.rdkafka_error_code() == Some(RDKafkaErrorCode::PurgeQueue);
+    let error = match fatal {
+        Some(code) if was_given_up => KafkaError::MessageProduction(code),
+        _ => error,
+    };
     let code = error.rdkafka_error_code();
     if let Some(code) = code
         && is_refusal(code)

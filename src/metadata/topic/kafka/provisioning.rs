@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use rdkafka::Offset;
 use rdkafka::admin::{
     AdminClient, AdminOptions, ConfigEntry, NewTopic, ResourceSpecifier, TopicReplication,
 };
@@ -127,21 +128,23 @@ async fn create(config: &KafkaMetadataLogConfig, admin: &Admin) -> Result<bool, 
     Err(faults::read(what, error))
 }
 
-/// Brokers learn of a new topic one after the other.
+/// Brokers learn of a new topic one after the other, and its leaders begin a little later.
 async fn wait_until_there(
     config: &KafkaMetadataLogConfig,
     topics: &Arc<OffThread<TopicClient>>,
 ) -> Result<TopicState, MetadataLogError> {
     let deadline = Instant::now() + config.topic_create_timeout;
     loop {
-        if let Some(state) = look_up(topics).await?.topic {
+        if let Some(state) = look_up(topics).await?.topic
+            && has_leaders(topics, state).await
+        {
             return Ok(state);
         }
         let next = Instant::now() + config.fetch_retry_backoff;
         if next > deadline {
             return Err(MetadataLogError::Unavailable {
                 reason: format!(
-                    "topic {} was created, and no broker knew it within {:?}",
+                    "topic {} was created, and its brokers did not answer for it within {:?}",
                     config.topic, config.topic_create_timeout
                 ),
                 source: None,
@@ -149,6 +152,13 @@ async fn wait_until_there(
         }
         tokio::time::sleep_until(next).await;
     }
+}
+
+/// Whether every partition answers. A refusal is not waited out: who needs the answer gets it.
+async fn has_leaders(topics: &Arc<OffThread<TopicClient>>, state: TopicState) -> bool {
+    let topics = Arc::clone(topics);
+    let marks = blocking(move || topics.marks(Offset::End, state.partitions)).await;
+    !matches!(marks, Err(MetadataLogError::Unavailable { .. }))
 }
 
 async fn compare(
@@ -243,7 +253,7 @@ fn compare_settings(
     if let Some(min_isr) = min_isr
         && min_isr > state.replicas
     {
-        findings.push(TopicFinding::NotWritable {
+        findings.push(TopicFinding::MinIsrAboveReplicas {
             min_isr,
             replicas: state.replicas,
         });

@@ -119,9 +119,11 @@ impl Publisher {
             Ok(Ok(Err((error, _)))) => {
                 current.remember(&error);
                 let was_disrupted = current.events.disruptions() != disruptions;
-                Err(faults::not_delivered(error, was_disrupted))
+                let fatal = current.producer.client().fatal_error();
+                let fatal = fatal.map(|(code, _)| code);
+                Err(faults::not_delivered(error, was_disrupted, fatal))
             }
-            Ok(Err(_)) => Err(faults::not_delivered(KafkaError::Canceled, true)),
+            Ok(Err(_)) => Err(faults::not_delivered(KafkaError::Canceled, true, None)),
             Err(_) => Err(MetadataLogError::OutcomeUnknown {
                 reason: format!("the Kafka client has not answered within {limit:?}"),
                 source: None,

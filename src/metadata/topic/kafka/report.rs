@@ -40,8 +40,10 @@ pub enum TopicFinding {
         /// Its value.
         found: String,
     },
-    /// `min.insync.replicas` is above the number of replicas: nothing can be written.
-    NotWritable {
+    /// `min.insync.replicas` is above the number of replicas. Some brokers then take no event.
+    /// Others, Apache Kafka 4.3 with its default features among them, take the number of replicas
+    /// for it: an event is kept by fewer brokers than the setting asks for.
+    MinIsrAboveReplicas {
         /// `min.insync.replicas`.
         min_isr: i32,
         /// How many replicas the partition with the fewest has.
@@ -75,10 +77,10 @@ impl fmt::Display for TopicFinding {
                 f,
                 "`{setting}` is {found}: brokers remove events whose segments still exist"
             ),
-            Self::NotWritable { min_isr, replicas } => write!(
+            Self::MinIsrAboveReplicas { min_isr, replicas } => write!(
                 f,
                 "`min.insync.replicas` is {min_isr} and partitions have {replicas} replicas: \
-                 nothing can be written"
+                 some brokers take no event then, and others keep it on fewer replicas than asked"
             ),
             Self::Setting {
                 setting,
