@@ -296,7 +296,7 @@ impl MetadataPartition {
         skipped: &mut Skipped,
         mut tell: impl FnMut(i64, &Bytes, Result<(), RemoteStorageError>),
     ) {
-        let mut last: Option<Arc<RwLock<RemoteLogMetadataCache>>> = None;
+        let mut last: Option<(MetadataEvent, Arc<RwLock<RemoteLogMetadataCache>>)> = None;
         let position = self.position();
         for record in chunk {
             if record.offset < position {
@@ -315,7 +315,7 @@ impl MetadataPartition {
             };
             let tp = event.topic_id_partition();
             let cache = match last.take() {
-                Some(cache) if cache.read().topic_id_partition() == tp => cache,
+                Some((before, cache)) if before.topic_id_partition() == tp => cache,
                 _ => {
                     if try_metadata_partition_for(tp, self.partition_count) != Some(self.number) {
                         let problem = format!("an event of {tp} belongs elsewhere");
@@ -334,7 +334,7 @@ impl MetadataPartition {
                 skipped.add(SkipReason::Refused, record.offset, error);
             }
             tell(record.offset, &record.payload, result);
-            last = Some(cache);
+            last = Some((event, cache));
         }
     }
 
