@@ -149,6 +149,9 @@ clippy() { cargo clippy --locked --all-targets "$@" -- -D warnings; }
 
 docs() { RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps --all-features; }
 
+# All of them, also after one that fails; documentation tests are run only after the others have passed.
+tests() { cargo test --locked --no-fail-fast "$@"; }
+
 # Tests of memory and time stand in tests/release_*.rs under `#![cfg(not(debug_assertions))]`, so that `cargo test` leaves them
 # out: what they measure is the optimised build. Two are in both: worm_memory with an archive of 100,000 manifests here, and a
 # smaller one where nothing is optimised; topic_manager with a simulation of 10,000 steps a seed here, and of fewer there.
@@ -157,7 +160,7 @@ release_tests() {
   for file in tests/release_*.rs; do
     if [ -e "$file" ]; then targets+=(--test "$(basename "$file" .rs)"); fi
   done
-  cargo test --locked --release "${targets[@]}"
+  tests --release "${targets[@]}"
 }
 
 # What a machine may lack, said before half an hour has gone.
@@ -180,9 +183,9 @@ kafka_tests() {
   trap 'tests/servers/kafka.sh stop' EXIT
   eval "$env"
   export KRABKA_TEST_SERVERS=1
-  cargo test --locked --features kafka --test kafka_log --test kafka_broker
-  cargo test --locked --features kafka --lib topic::kafka
-  cargo test --locked --features kafka --test krabka_tier cluster
+  tests --features kafka --test kafka_log --test kafka_broker
+  tests --features kafka --lib topic::kafka
+  tests --features kafka --test krabka_tier cluster
 }
 
 # The other command of the README.
@@ -201,6 +204,7 @@ if wanted fmt; then run "formatting" cargo fmt --all -- --check; fi
 if wanted deny; then run "dependencies" deny; fi
 if wanted clippy; then
   run "clippy, default features" clippy
+  run "clippy, all features" clippy --all-features
   run "clippy, no features" clippy --no-default-features
   for feature in $(features); do
     run "clippy, only $feature" clippy --no-default-features --features "$feature"
@@ -209,8 +213,8 @@ fi
 if wanted doc; then run "documentation" docs; fi
 if wanted test; then
   await_servers
-  run "tests, default features" cargo test --locked
-  run "tests, no features" cargo test --locked --no-default-features
+  run "tests, default features" tests
+  run "tests, no features" tests --no-default-features
 fi
 if wanted kafka; then run "beside Apache Kafka" kafka_tests; fi
 if wanted release; then
