@@ -23,7 +23,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use uuid::Uuid;
 
-use super::slots::{Slot, SlotId, Slots};
+use super::slots::{Slot, SlotId, SlotUpdate, Slots};
 use crate::error::RemoteStorageError;
 use crate::model::{
     LeaderEpoch, RemoteLogSegmentId, RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate,
@@ -111,7 +111,7 @@ impl RemoteLogMetadataCache {
         metadata: &RemoteLogSegmentMetadata,
     ) -> Result<(), RemoteStorageError> {
         if self.check_add_segment(metadata)? == Effect::Change {
-            self.insert(metadata);
+            self.insert(Slot::new(metadata));
         }
         Ok(())
     }
@@ -131,7 +131,7 @@ impl RemoteLogMetadataCache {
         if self.slots[slot].to_metadata(&self.topic_id_partition) == *metadata {
             Ok(Effect::Repetition)
         } else {
-            Err(invalid_add(metadata, "the id is already in use"))
+            Err(self.invalid_add(self.slots[slot].id, "the id is already in use"))
         }
     }
 
@@ -147,11 +147,35 @@ impl RemoteLogMetadataCache {
         &mut self,
         metadata: &RemoteLogSegmentMetadata,
     ) -> Result<(), RemoteStorageError> {
-        if let Some(slot) = self.slot_for_add(metadata)? {
-            self.remove(slot);
+        self.check_partition_of(metadata)?;
+        self.replay_add_slot(Slot::new(metadata))
+    }
+
+    /// As [`replay_add_segment`](Self::replay_add_segment), of a segment of this partition.
+    #[inline]
+    pub(in crate::metadata) fn replay_add_slot(
+        &mut self,
+        slot: Slot,
+    ) -> Result<(), RemoteStorageError> {
+        if let Some(known) = self.known_for_add(slot.id, slot.state)? {
+            self.remove(known);
         }
-        self.insert(metadata);
+        self.insert(slot);
         Ok(())
+    }
+
+    fn check_partition_of(
+        &self,
+        metadata: &RemoteLogSegmentMetadata,
+    ) -> Result<(), RemoteStorageError> {
+        let id = metadata.remote_log_segment_id();
+        if id.topic_id_partition == self.topic_id_partition {
+            return Ok(());
+        }
+        Err(RemoteStorageError::InvalidAdd {
+            id: id.clone(),
+            reason: format!("this is the metadata of {}", self.topic_id_partition),
+        })
     }
 
     /// The slot that the id has, when the add may stand for a repetition.
@@ -159,32 +183,44 @@ impl RemoteLogMetadataCache {
         &self,
         metadata: &RemoteLogSegmentMetadata,
     ) -> Result<Option<SlotId>, RemoteStorageError> {
-        let id = metadata.remote_log_segment_id();
-        if id.topic_id_partition != self.topic_id_partition {
-            let reason = format!("this is the metadata of {}", self.topic_id_partition);
-            return Err(invalid_add(metadata, reason));
-        }
-        if metadata.state() != RemoteLogSegmentState::CopySegmentStarted {
-            let reason = format!(
-                "a segment enters as {}, not as {}",
-                RemoteLogSegmentState::CopySegmentStarted,
-                metadata.state()
-            );
-            return Err(invalid_add(metadata, reason));
+        self.check_partition_of(metadata)?;
+        self.known_for_add(metadata.remote_log_segment_id().id, metadata.state())
+    }
+
+    fn known_for_add(
+        &self,
+        id: Uuid,
+        state: RemoteLogSegmentState,
+    ) -> Result<Option<SlotId>, RemoteStorageError> {
+        const STARTED: RemoteLogSegmentState = RemoteLogSegmentState::CopySegmentStarted;
+        if state != STARTED {
+            let reason = format!("a segment enters as {STARTED}, not as {state}");
+            return Err(self.invalid_add(id, reason));
         }
         if self.is_deleted() {
-            return Err(invalid_add(metadata, "its partition has been deleted"));
+            return Err(self.invalid_add(id, "its partition has been deleted"));
         }
-        let Some(slot) = self.slots.find(id.id) else {
+        let Some(slot) = self.slots.find(id) else {
             return Ok(None);
         };
         match self.slots[slot].state {
-            RemoteLogSegmentState::CopySegmentStarted => Ok(Some(slot)),
+            STARTED => Ok(Some(slot)),
             state => {
                 let reason = format!("the id is already in use, in state {state}");
-                Err(invalid_add(metadata, reason))
+                Err(self.invalid_add(id, reason))
             }
         }
+    }
+
+    fn invalid_add(&self, id: Uuid, reason: impl Into<String>) -> RemoteStorageError {
+        RemoteStorageError::InvalidAdd {
+            id: self.id_of(id),
+            reason: reason.into(),
+        }
+    }
+
+    fn id_of(&self, id: Uuid) -> RemoteLogSegmentId {
+        RemoteLogSegmentId::new(self.topic_id_partition.clone(), id)
     }
 
     /// Changes the state of a segment.
@@ -204,7 +240,18 @@ impl RemoteLogMetadataCache {
         &mut self,
         update: &RemoteLogSegmentMetadataUpdate,
     ) -> Result<(), RemoteStorageError> {
-        let Some(slot_id) = self.slot_for_update(update)? else {
+        if update.remote_log_segment_id.topic_id_partition == self.topic_id_partition {
+            return self.update_slot(&update.into());
+        }
+        self.slot_for_update(update).map(drop)
+    }
+
+    /// As [`update_segment`](Self::update_segment), of a segment of this partition.
+    pub(in crate::metadata) fn update_slot(
+        &mut self,
+        update: &SlotUpdate<'_>,
+    ) -> Result<(), RemoteStorageError> {
+        let Some(slot_id) = self.known_for_update(update)? else {
             return Ok(());
         };
         match update.state {
@@ -242,10 +289,23 @@ impl RemoteLogMetadataCache {
         update: &RemoteLogSegmentMetadataUpdate,
     ) -> Result<Option<SlotId>, RemoteStorageError> {
         let id = &update.remote_log_segment_id;
-        let Some(slot_id) = self.slot_of(id) else {
+        if id.topic_id_partition == self.topic_id_partition {
+            return self.known_for_update(&update.into());
+        }
+        match update.state {
+            RemoteLogSegmentState::DeleteSegmentFinished => Ok(None),
+            _ => Err(RemoteStorageError::SegmentNotFound(id.clone())),
+        }
+    }
+
+    fn known_for_update(
+        &self,
+        update: &SlotUpdate<'_>,
+    ) -> Result<Option<SlotId>, RemoteStorageError> {
+        let Some(slot_id) = self.slots.find(update.id) else {
             return match update.state {
                 RemoteLogSegmentState::DeleteSegmentFinished => Ok(None),
-                _ => Err(RemoteStorageError::SegmentNotFound(id.clone())),
+                _ => Err(RemoteStorageError::SegmentNotFound(self.id_of(update.id))),
             };
         };
         let slot = &self.slots[slot_id];
@@ -257,7 +317,7 @@ impl RemoteLogMetadataCache {
             && update.state != RemoteLogSegmentState::DeleteSegmentStarted;
         if is_again || !slot.state.is_valid_transition(update.state) {
             return Err(RemoteStorageError::InvalidSegmentTransition {
-                id: id.clone(),
+                id: self.id_of(update.id),
                 from: slot.state,
                 to: update.state,
             });
@@ -420,15 +480,15 @@ impl RemoteLogMetadataCache {
     }
 
     /// Enters a segment that is not readable (yet), in whatever state.
-    fn insert(&mut self, metadata: &RemoteLogSegmentMetadata) -> SlotId {
-        let slot_id = self.slots.insert(Slot::new(metadata));
+    #[inline]
+    fn insert(&mut self, slot: Slot) {
+        let slot_id = self.slots.insert(slot);
         let slot = &self.slots[slot_id];
         for span in slot.epochs() {
             let state = self.epochs.entry(span.epoch).or_default();
             state.unreferenced.insert(slot_id);
             state.size_in_bytes += i64::from(slot.segment_size_in_bytes);
         }
-        slot_id
     }
 
     /// Makes a finished segment the one that answers from its start in each of its epochs on.
@@ -464,14 +524,6 @@ impl RemoteLogMetadataCache {
             }
         }
         self.slots.remove(slot_id);
-    }
-
-    fn slot_of(&self, id: &RemoteLogSegmentId) -> Option<SlotId> {
-        if id.topic_id_partition == self.topic_id_partition {
-            self.slots.find(id.id)
-        } else {
-            None
-        }
     }
 
     fn check_partition(&self, tp: &TopicIdPartition) -> Result<(), RemoteStorageError> {
@@ -553,31 +605,20 @@ impl<'a> SegmentView<'a> {
 }
 
 impl Slot {
-    fn is_repeated_by(&self, update: &RemoteLogSegmentMetadataUpdate) -> bool {
-        let custom_metadata = update.custom_metadata.as_ref();
+    fn is_repeated_by(&self, update: &SlotUpdate<'_>) -> bool {
+        let custom_metadata = update.custom_metadata;
         self.state == update.state
             && self.event_timestamp_ms == update.event_timestamp_ms
             && self.broker_id == update.broker_id
-            && custom_metadata
-                .is_none_or(|custom| self.custom_metadata.as_deref() == Some(&custom.0))
+            && custom_metadata.is_none_or(|custom| self.custom_metadata.as_deref() == Some(custom))
     }
 
-    fn apply(&mut self, update: &RemoteLogSegmentMetadataUpdate) {
+    fn apply(&mut self, update: &SlotUpdate<'_>) {
         self.state = update.state;
         self.event_timestamp_ms = update.event_timestamp_ms;
         self.broker_id = update.broker_id;
-        if let Some(custom) = &update.custom_metadata {
-            self.custom_metadata = Some((&*custom.0).into());
+        if let Some(custom) = update.custom_metadata {
+            self.custom_metadata = Some(custom.into());
         }
-    }
-}
-
-fn invalid_add(
-    metadata: &RemoteLogSegmentMetadata,
-    reason: impl Into<String>,
-) -> RemoteStorageError {
-    RemoteStorageError::InvalidAdd {
-        id: metadata.remote_log_segment_id().clone(),
-        reason: reason.into(),
     }
 }

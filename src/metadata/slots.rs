@@ -15,7 +15,8 @@ use uuid::Uuid;
 
 use crate::model::{
     CustomMetadata, LeaderEpoch, RemoteLogSegmentDetails, RemoteLogSegmentId,
-    RemoteLogSegmentMetadata, RemoteLogSegmentState, TopicIdPartition,
+    RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate, RemoteLogSegmentState,
+    TopicIdPartition,
 };
 
 /// One segment, without the names of its partition.
@@ -36,6 +37,29 @@ pub(super) struct Slot {
     pub(super) segment_size_in_bytes: i32,
     pub(super) state: RemoteLogSegmentState,
     pub(super) txn_index_empty: bool,
+}
+
+/// What an update says of its segment, without the names of the partition and borrowed from
+/// wherever it is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SlotUpdate<'a> {
+    pub(super) id: Uuid,
+    pub(super) event_timestamp_ms: i64,
+    pub(super) custom_metadata: Option<&'a [u8]>,
+    pub(super) broker_id: i32,
+    pub(super) state: RemoteLogSegmentState,
+}
+
+impl<'a> From<&'a RemoteLogSegmentMetadataUpdate> for SlotUpdate<'a> {
+    fn from(update: &'a RemoteLogSegmentMetadataUpdate) -> Self {
+        Self {
+            id: update.remote_log_segment_id.id,
+            event_timestamp_ms: update.event_timestamp_ms,
+            custom_metadata: update.custom_metadata.as_ref().map(|custom| &*custom.0),
+            broker_id: update.broker_id,
+            state: update.state,
+        }
+    }
 }
 
 /// A segment's leader epochs and their start offsets, ascending.
@@ -220,6 +244,7 @@ impl Slots {
         self.insert_hashed(hash, slot)
     }
 
+    #[inline]
     fn insert_hashed(&mut self, hash: u32, slot: Slot) -> SlotId {
         let slot = self.place(slot);
         let entry = IdEntry { hash, slot };
@@ -257,6 +282,7 @@ impl Slots {
         hash
     }
 
+    #[inline]
     fn place(&mut self, slot: Slot) -> SlotId {
         let number = match self.partial.first() {
             Some(&number) => number,

@@ -14,11 +14,12 @@ use bytes::Bytes;
 
 pub(super) use self::records::AddFields;
 use self::records::{
-    add_of, delete_len, put_delete, put_update, read_delete, read_update, update_len,
+    add_of, delete_len, into_update, put_delete, put_update, read_delete, read_update, update_len,
 };
 use super::codec_error::CodecError;
 use super::wire::{EpochEntries, MAX_STRING, PartitionFields, Reader, put_topic_id_partition};
 use crate::error::RemoteStorageError;
+use crate::metadata::slots::SlotUpdate;
 use crate::model::{
     LeaderEpoch, RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate, RemoteLogSegmentState,
     RemotePartitionDeleteMetadata, TopicIdPartition,
@@ -102,8 +103,10 @@ impl MetadataEvent {
             EventFields::Add(partition, add) => {
                 Self::AddSegment(add.into_metadata(partition.to_owned())?)
             }
-            EventFields::Update(update) => Self::UpdateSegment(update),
-            EventFields::Delete(delete) => Self::PartitionDelete(delete),
+            EventFields::Update(partition, update) => {
+                Self::UpdateSegment(into_update(update, partition.to_owned()))
+            }
+            EventFields::Delete(_, delete) => Self::PartitionDelete(delete),
         })
     }
 
@@ -153,12 +156,12 @@ impl MetadataEvent {
     }
 }
 
-/// An event as its bytes tell it. The add, of which a snapshot has many, is not made a value yet.
+/// An event as its bytes tell it. What there is much of is not made a value yet.
 #[derive(Clone, Debug)]
 pub(super) enum EventFields<'a> {
     Add(PartitionFields<'a>, AddFields<'a, EpochEntries<'a>>),
-    Update(RemoteLogSegmentMetadataUpdate),
-    Delete(RemotePartitionDeleteMetadata),
+    Update(PartitionFields<'a>, SlotUpdate<'a>),
+    Delete(PartitionFields<'a>, RemotePartitionDeleteMetadata),
 }
 
 impl<'a> EventFields<'a> {
@@ -196,8 +199,14 @@ impl<'a> EventFields<'a> {
                 let (partition, add) = AddFields::read(from)?;
                 Ok(Self::Add(partition, add))
             }
-            UPDATE_SEGMENT => read_update(from).map(Self::Update),
-            PARTITION_DELETE => read_delete(from).map(Self::Delete),
+            UPDATE_SEGMENT => {
+                let (partition, update) = read_update(from)?;
+                Ok(Self::Update(partition, update))
+            }
+            PARTITION_DELETE => {
+                let (partition, delete) = read_delete(from)?;
+                Ok(Self::Delete(partition, delete))
+            }
             _ => Err(CodecError::Protocol(format!(
                 "api key {key} is no event of the metadata topic"
             ))),

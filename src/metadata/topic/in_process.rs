@@ -18,7 +18,7 @@ use super::log::{
 use super::log_error::MetadataLogError;
 
 /// Records in one page at most.
-const PAGE: usize = 512;
+const PAGE: usize = 2_048;
 
 /// A [`MetadataEventLog`] that lives and dies with its process: for tests, and for a broker that
 /// runs alone.

@@ -15,12 +15,15 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::oneshot;
+use uuid::Uuid;
 
 use super::event::MetadataEvent;
-use super::log::MetadataEventPage;
+use super::log::{MetadataEventPage, MetadataEventRecord};
 use super::partitioning::try_metadata_partition_for;
 use super::readiness::MetadataPartitionReadiness;
+use super::replay::Change;
 use super::telemetry::{self, SkipReason};
+use super::wire::PartitionFields;
 use crate::error::RemoteStorageError;
 use crate::metadata::{Effect, RemoteLogMetadataCache};
 use crate::model::TopicIdPartition;
@@ -292,49 +295,40 @@ impl MetadataPartition {
 
     fn apply_chunk(
         &self,
-        chunk: &[super::log::MetadataEventRecord],
+        chunk: &[MetadataEventRecord],
         skipped: &mut Skipped,
         mut tell: impl FnMut(i64, &Bytes, Result<(), RemoteStorageError>),
     ) {
-        let mut last: Option<(MetadataEvent, Arc<RwLock<RemoteLogMetadataCache>>)> = None;
         let position = self.position();
-        for record in chunk {
-            if record.offset < position {
+        let mut records = chunk.iter().filter(|record| record.offset >= position);
+        let mut next = next_change(&mut records, skipped);
+        let mut tp = TopicIdPartition::new(Uuid::nil(), "", 0);
+        while let Some((mut record, fields, mut change)) = next.take() {
+            fields.overwrite(&mut tp);
+            if try_metadata_partition_for(&tp, self.partition_count) != Some(self.number) {
+                let problem = format!("an event of {tp} belongs elsewhere");
+                skipped.add(SkipReason::Misplaced, record.offset, &problem);
+                next = next_change(&mut records, skipped);
                 continue;
             }
-            if record.tombstone {
-                skipped.add(SkipReason::Tombstone, record.offset, &"a null value");
-                continue;
-            }
-            let event = match MetadataEvent::decode(&record.payload) {
-                Ok(event) => event,
-                Err(error) => {
-                    skipped.add(SkipReason::Malformed, record.offset, &error);
-                    continue;
-                }
+            let Some(cache) = self.cache_of(&tp) else {
+                // The assignment has ended: nobody reads what this page says.
+                return;
             };
-            let tp = event.topic_id_partition();
-            let cache = match last.take() {
-                Some((before, cache)) if before.topic_id_partition() == tp => cache,
-                _ => {
-                    if try_metadata_partition_for(tp, self.partition_count) != Some(self.number) {
-                        let problem = format!("an event of {tp} belongs elsewhere");
-                        skipped.add(SkipReason::Misplaced, record.offset, &problem);
-                        continue;
-                    }
-                    match self.cache_of(tp) {
-                        Some(cache) => cache,
-                        // The assignment has ended: nobody reads what this page says.
-                        None => return,
-                    }
+            // Kept for all events of this partition that follow each other.
+            let mut cache = cache.write();
+            loop {
+                let result = cache.replay_change(record.offset, change);
+                if let Err(error) = &result {
+                    skipped.add(SkipReason::Refused, record.offset, error);
                 }
-            };
-            let result = cache.write().replay(record.offset, &event);
-            if let Err(error) = &result {
-                skipped.add(SkipReason::Refused, record.offset, error);
+                tell(record.offset, &record.payload, result);
+                next = next_change(&mut records, skipped);
+                match next.take_if(|(_, following, _)| *following == fields) {
+                    Some((following, _, other)) => (record, change) = (following, other),
+                    None => break,
+                }
             }
-            tell(record.offset, &record.payload, result);
-            last = Some((event, cache));
         }
     }
 
@@ -560,4 +554,23 @@ impl Skipped {
             telemetry::skipped(reason, self.counts[reason as usize]);
         }
     }
+}
+
+/// The next record with an event in it.
+#[inline]
+fn next_change<'a>(
+    records: &mut impl Iterator<Item = &'a MetadataEventRecord>,
+    skipped: &mut Skipped,
+) -> Option<(&'a MetadataEventRecord, PartitionFields<'a>, Change<'a>)> {
+    for record in records {
+        if record.tombstone {
+            skipped.add(SkipReason::Tombstone, record.offset, &"a null value");
+            continue;
+        }
+        match Change::decode(&record.payload) {
+            Ok((fields, change)) => return Some((record, fields, change)),
+            Err(error) => skipped.add(SkipReason::Malformed, record.offset, &error),
+        }
+    }
+    None
 }

@@ -256,7 +256,7 @@ impl<'a> Reader<'a> {
 }
 
 /// The partition that an event is about, as its bytes name it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PartitionFields<'a> {
     topic: &'a str,
     topic_id: Uuid,
@@ -266,6 +266,13 @@ pub(super) struct PartitionFields<'a> {
 impl PartitionFields<'_> {
     pub(super) fn to_owned(self) -> TopicIdPartition {
         TopicIdPartition::new(self.topic_id, self.topic, self.partition)
+    }
+
+    /// Writes it over another one, whose room for the topic's name is used again.
+    pub(super) fn overwrite(self, tp: &mut TopicIdPartition) {
+        self.topic.clone_into(&mut tp.topic);
+        tp.topic_id = self.topic_id;
+        tp.partition = self.partition;
     }
 
     /// How many bytes it takes.

@@ -16,10 +16,11 @@ use super::super::wire::{
     EpochEntries, NO_TAGS, PartitionFields, Reader, leader_epochs_len, nullable_bytes_len,
     put_leader_epochs, put_nullable_bytes, put_segment_id, put_topic_id_partition, segment_id_len,
 };
+use crate::metadata::slots::{SegmentEpochs, Slot, SlotUpdate};
 use crate::model::{
     CustomMetadata, LeaderEpoch, RemoteLogSegmentDetails, RemoteLogSegmentId,
     RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate, RemoteLogSegmentState,
-    RemotePartitionDeleteMetadata, RemotePartitionDeleteState, TopicIdPartition,
+    RemotePartitionDeleteMetadata, RemotePartitionDeleteState, TopicIdPartition, segment_problem,
 };
 
 const CUSTOM_METADATA: &str = "the custom metadata";
@@ -172,6 +173,40 @@ where
         })
     }
 
+    /// The segment as a cache keeps it.
+    #[inline]
+    pub(in crate::metadata::topic) fn into_slot(
+        self,
+        partition: PartitionFields<'_>,
+    ) -> Result<Slot, CodecError> {
+        let (start, end) = (self.start_offset, self.end_offset);
+        let size = self.segment_size_in_bytes;
+        if let Some(problem) = segment_problem(start, end, size, self.epochs.len()) {
+            let id = RemoteLogSegmentId::new(partition.to_owned(), self.id);
+            return Err(CodecError::Domain(format!("segment {id}: {problem}")));
+        }
+        let epochs = if self.epochs.len() == 1 {
+            SegmentEpochs::new(start, self.epochs)
+        } else {
+            // In order, and each once.
+            let epochs: BTreeMap<_, _> = self.epochs.collect();
+            SegmentEpochs::new(start, epochs.into_iter())
+        };
+        Ok(Slot {
+            start_offset: start,
+            end_offset: end,
+            epochs,
+            id: self.id,
+            max_timestamp_ms: self.max_timestamp_ms,
+            event_timestamp_ms: self.event_timestamp_ms,
+            custom_metadata: self.custom_metadata.map(Into::into),
+            broker_id: self.broker_id,
+            segment_size_in_bytes: size,
+            state: self.state,
+            txn_index_empty: self.txn_index_empty,
+        })
+    }
+
     pub(super) fn put(self, out: &mut Vec<u8>, tp: &TopicIdPartition) {
         put_segment_id(out, tp, self.id);
         out.put_i64(self.start_offset);
@@ -227,9 +262,9 @@ pub(super) fn add_of(
     }
 }
 
-pub(super) fn read_update(
-    mut from: Reader<'_>,
-) -> Result<RemoteLogSegmentMetadataUpdate, CodecError> {
+pub(super) fn read_update<'a>(
+    mut from: Reader<'a>,
+) -> Result<(PartitionFields<'a>, SlotUpdate<'a>), CodecError> {
     let (partition, id) = from.segment_id()?;
     let broker_id = from.i32("the broker id")?;
     let event_timestamp_ms = from.i64("the event's timestamp")?;
@@ -237,13 +272,30 @@ pub(super) fn read_update(
     let state = from.u8("the state")?;
     from.skip_tags()?;
     from.end()?;
-    Ok(RemoteLogSegmentMetadataUpdate::new(
-        RemoteLogSegmentId::new(partition.to_owned(), id),
+    let update = SlotUpdate {
+        id,
         event_timestamp_ms,
-        custom_metadata.map(|custom| CustomMetadata(custom.to_vec())),
-        segment_state(state)?,
+        custom_metadata,
         broker_id,
-    ))
+        state: segment_state(state)?,
+    };
+    Ok((partition, update))
+}
+
+/// The update as a value of its own.
+pub(super) fn into_update(
+    update: SlotUpdate<'_>,
+    tp: TopicIdPartition,
+) -> RemoteLogSegmentMetadataUpdate {
+    RemoteLogSegmentMetadataUpdate::new(
+        RemoteLogSegmentId::new(tp, update.id),
+        update.event_timestamp_ms,
+        update
+            .custom_metadata
+            .map(|custom| CustomMetadata(custom.to_vec())),
+        update.state,
+        update.broker_id,
+    )
 }
 
 pub(super) fn put_update(out: &mut Vec<u8>, update: &RemoteLogSegmentMetadataUpdate) {
@@ -267,9 +319,9 @@ fn custom_metadata(update: &RemoteLogSegmentMetadataUpdate) -> Option<&[u8]> {
     update.custom_metadata.as_ref().map(|custom| &*custom.0)
 }
 
-pub(super) fn read_delete(
-    mut from: Reader<'_>,
-) -> Result<RemotePartitionDeleteMetadata, CodecError> {
+pub(super) fn read_delete<'a>(
+    mut from: Reader<'a>,
+) -> Result<(PartitionFields<'a>, RemotePartitionDeleteMetadata), CodecError> {
     let partition = from.topic_id_partition()?;
     let broker_id = from.i32("the broker id")?;
     let event_timestamp_ms = from.i64("the event's timestamp")?;
@@ -281,12 +333,13 @@ pub(super) fn read_delete(
         state,
         "RemotePartitionDeleteState",
     ))?;
-    Ok(RemotePartitionDeleteMetadata::new(
+    let delete = RemotePartitionDeleteMetadata::new(
         partition.to_owned(),
         state,
         event_timestamp_ms,
         broker_id,
-    ))
+    );
+    Ok((partition, delete))
 }
 
 pub(super) fn put_delete(out: &mut Vec<u8>, delete: &RemotePartitionDeleteMetadata) {

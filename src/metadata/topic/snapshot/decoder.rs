@@ -1,6 +1,6 @@
 //! Reading a snapshot: first that the bytes are those that were written, then what they say.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use uuid::Uuid;
 
@@ -10,10 +10,9 @@ use super::super::wire::PartitionFields;
 use super::answers::{ANSWERS, Answers, usual_applied_offset};
 use super::{SNAPSHOT_FORMAT_VERSION, SnapshotError};
 use crate::metadata::assembly::Assembly;
-use crate::metadata::slots::{SegmentEpochs, Slot};
 use crate::model::{
     LeaderEpoch, RemoteLogSegmentId, RemoteLogSegmentMetadata, RemotePartitionDeleteState,
-    TopicIdPartition, segment_problem,
+    TopicIdPartition,
 };
 
 /// Version, topic id, number of offsets, number of entries, checksum.
@@ -251,18 +250,19 @@ impl<R: Rows> Partitions<R> {
                 let partition = self.of(fields, |prefix| following.count_like(prefix));
                 partition.rows.push(&partition.tp, add)
             }
-            EventFields::Delete(delete) => {
-                let fields = PartitionFields::from(&delete.topic_id_partition);
+            EventFields::Delete(fields, delete) => {
                 let partition = self.of(fields, |_| 0);
                 if partition.delete_state.replace(delete.state).is_some() {
                     return Err(twice(&partition.tp, "how far its deletion has come"));
                 }
                 Ok(())
             }
-            EventFields::Update(update) => Err(CodecError::Domain(format!(
-                "an update, of segment {}, has no place in a snapshot",
-                update.remote_log_segment_id
-            ))),
+            EventFields::Update(fields, update) => {
+                let id = RemoteLogSegmentId::new(fields.to_owned(), update.id);
+                Err(CodecError::Domain(format!(
+                    "an update, of segment {id}, has no place in a snapshot"
+                )))
+            }
         }
     }
 
@@ -320,38 +320,7 @@ impl Rows for Assembly {
         tp: &TopicIdPartition,
         add: AddFields<'_, impl ExactSizeIterator<Item = (LeaderEpoch, i64)>>,
     ) -> Result<(), CodecError> {
-        self.row(slot_of(tp, add)?);
+        self.row(add.into_slot(tp.into())?);
         Ok(())
     }
-}
-
-fn slot_of(
-    tp: &TopicIdPartition,
-    add: AddFields<'_, impl ExactSizeIterator<Item = (LeaderEpoch, i64)>>,
-) -> Result<Slot, CodecError> {
-    let (start, end, size) = (add.start_offset, add.end_offset, add.segment_size_in_bytes);
-    if let Some(problem) = segment_problem(start, end, size, add.epochs.len()) {
-        let id = RemoteLogSegmentId::new(tp.clone(), add.id);
-        return Err(CodecError::Domain(format!("segment {id}: {problem}")));
-    }
-    let epochs = if add.epochs.len() == 1 {
-        SegmentEpochs::new(start, add.epochs)
-    } else {
-        // In order, and each once.
-        let epochs: BTreeMap<_, _> = add.epochs.collect();
-        SegmentEpochs::new(start, epochs.into_iter())
-    };
-    Ok(Slot {
-        start_offset: start,
-        end_offset: end,
-        epochs,
-        id: add.id,
-        max_timestamp_ms: add.max_timestamp_ms,
-        event_timestamp_ms: add.event_timestamp_ms,
-        custom_metadata: add.custom_metadata.map(Into::into),
-        broker_id: add.broker_id,
-        segment_size_in_bytes: size,
-        state: add.state,
-        txn_index_empty: add.txn_index_empty,
-    })
 }
