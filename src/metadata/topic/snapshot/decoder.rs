@@ -22,8 +22,7 @@ const SHORTEST_ENTRY: usize = 1 + 1;
 
 /// Where the segments of one partition go.
 pub(super) trait Rows: Sized {
-    /// For so many segments; their bytes are there.
-    fn new(tp: &TopicIdPartition, segments: usize) -> Self;
+    fn new(tp: &TopicIdPartition) -> Self;
 
     fn push(
         &mut self,
@@ -82,10 +81,10 @@ pub(super) fn decode<R: Rows>(bytes: &[u8]) -> Result<Decoded<R>, SnapshotError>
         return Err(CodecError::LengthOverflow(count).into());
     }
     for number in 0..count {
-        let (position, following) = (from.position(), from.clone());
+        let position = from.position();
         let entry = from.entry()?;
         partitions
-            .entry(entry, following)
+            .entry(entry)
             .map_err(|error| in_entry(number, position, error))?;
     }
     if !from.rest.is_empty() {
@@ -108,7 +107,7 @@ fn in_entry(number: u64, position: usize, error: CodecError) -> CodecError {
 }
 
 /// What stands around the entries.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Envelope<'a> {
     rest: &'a [u8],
     /// Where the rest ends.
@@ -195,15 +194,6 @@ impl<'a> Envelope<'a> {
         self.rest = rest;
         Ok(entry)
     }
-
-    /// How many of the entries from here on begin like this.
-    fn count_like(mut self, prefix: &[u8]) -> usize {
-        let mut count = 0;
-        while self.entry().is_ok_and(|entry| entry.starts_with(prefix)) {
-            count += 1;
-        }
-        count
-    }
 }
 
 /// The partitions that were met.
@@ -229,8 +219,7 @@ impl<R> Default for Partitions<R> {
 }
 
 impl<R: Rows> Partitions<R> {
-    /// Takes an entry in. `following` begins with it.
-    fn entry(&mut self, entry: &[u8], following: Envelope<'_>) -> Result<(), CodecError> {
+    fn entry(&mut self, entry: &[u8]) -> Result<(), CodecError> {
         if let Some(partition) = self.list.get_mut(self.latest)
             && let Some(rest) = entry.strip_prefix(&*self.prefix)
             && let Some(add) = AddFields::read_usual(rest)
@@ -239,7 +228,7 @@ impl<R: Rows> Partitions<R> {
         }
         if entry.first() == Some(&ANSWERS) {
             let (fields, answers) = Answers::read(entry)?;
-            let partition = self.of(fields, |_| 0);
+            let partition = self.of(fields);
             if partition.answers.replace(answers).is_some() {
                 return Err(twice(&partition.tp, "what its epochs answer"));
             }
@@ -247,11 +236,11 @@ impl<R: Rows> Partitions<R> {
         }
         match EventFields::read(entry)? {
             EventFields::Add(fields, add) => {
-                let partition = self.of(fields, |prefix| following.count_like(prefix));
+                let partition = self.of(fields);
                 partition.rows.push(&partition.tp, add)
             }
             EventFields::Delete(fields, delete) => {
-                let partition = self.of(fields, |_| 0);
+                let partition = self.of(fields);
                 if partition.delete_state.replace(delete.state).is_some() {
                     return Err(twice(&partition.tp, "how far its deletion has come"));
                 }
@@ -266,11 +255,7 @@ impl<R: Rows> Partitions<R> {
         }
     }
 
-    fn of(
-        &mut self,
-        fields: PartitionFields<'_>,
-        segments: impl FnOnce(&[u8]) -> usize,
-    ) -> &mut Partition<R> {
+    fn of(&mut self, fields: PartitionFields<'_>) -> &mut Partition<R> {
         let identity = fields.identity();
         let latest = self.list.get(self.latest);
         if latest.is_none_or(|latest| PartitionFields::from(&latest.tp).identity() != identity) {
@@ -280,7 +265,7 @@ impl<R: Rows> Partitions<R> {
             self.prefix = EventFields::prefix(&tp);
             if self.latest == next {
                 self.list.push(Partition {
-                    rows: R::new(&tp, segments(&self.prefix)),
+                    rows: R::new(&tp),
                     tp,
                     delete_state: None,
                     answers: None,
@@ -296,8 +281,8 @@ fn twice(tp: &TopicIdPartition, what: &str) -> CodecError {
 }
 
 impl Rows for Vec<RemoteLogSegmentMetadata> {
-    fn new(_: &TopicIdPartition, segments: usize) -> Self {
-        Vec::with_capacity(segments)
+    fn new(_: &TopicIdPartition) -> Self {
+        Vec::new()
     }
 
     fn push(
@@ -311,8 +296,9 @@ impl Rows for Vec<RemoteLogSegmentMetadata> {
 }
 
 impl Rows for Assembly {
-    fn new(tp: &TopicIdPartition, segments: usize) -> Self {
-        Assembly::new(tp.clone(), segments)
+    fn new(tp: &TopicIdPartition) -> Self {
+        // The entries say nothing of how many there are.
+        Assembly::new(tp.clone(), 0)
     }
 
     fn push(
