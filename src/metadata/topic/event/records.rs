@@ -262,9 +262,9 @@ pub(super) fn add_of(
     }
 }
 
-pub(super) fn read_update<'a>(
-    mut from: Reader<'a>,
-) -> Result<(PartitionFields<'a>, SlotUpdate<'a>), CodecError> {
+pub(super) fn read_update(
+    mut from: Reader<'_>,
+) -> Result<(PartitionFields<'_>, SlotUpdate<'_>), CodecError> {
     let (partition, id) = from.segment_id()?;
     let broker_id = from.i32("the broker id")?;
     let event_timestamp_ms = from.i64("the event's timestamp")?;
@@ -319,9 +319,9 @@ fn custom_metadata(update: &RemoteLogSegmentMetadataUpdate) -> Option<&[u8]> {
     update.custom_metadata.as_ref().map(|custom| &*custom.0)
 }
 
-pub(super) fn read_delete<'a>(
-    mut from: Reader<'a>,
-) -> Result<(PartitionFields<'a>, RemotePartitionDeleteMetadata), CodecError> {
+pub(super) fn read_delete(
+    mut from: Reader<'_>,
+) -> Result<(PartitionFields<'_>, RemotePartitionDeleteMetadata), CodecError> {
     let partition = from.topic_id_partition()?;
     let broker_id = from.i32("the broker id")?;
     let event_timestamp_ms = from.i64("the event's timestamp")?;
