@@ -162,6 +162,30 @@ fn what_is_no_snapshot_says_why() {
 }
 
 #[test]
+fn writers_of_one_file_do_not_disturb_each_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("snapshot");
+    let snapshots: Vec<_> = (0..4)
+        .map(|number| Snapshot {
+            committed_offsets: vec![number; 20_000 * usize::try_from(number).unwrap() + 1],
+            ..golden()
+        })
+        .collect();
+    std::thread::scope(|scope| {
+        for snapshot in &snapshots {
+            scope.spawn(|| {
+                for _ in 0..25 {
+                    snapshot.write_atomic(&path).unwrap();
+                    let read = Snapshot::load(&path).unwrap().unwrap();
+                    assert!(snapshots.contains(&read));
+                }
+            });
+        }
+    });
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+}
+
+#[test]
 fn every_cut_and_every_changed_byte_is_an_error() {
     let bytes = golden().encode();
     for length in 0..bytes.len() {

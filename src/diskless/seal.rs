@@ -101,6 +101,13 @@ impl DisklessWalCapture {
                 Printable(key_id)
             ));
         }
+        // Only compared: the key that verifies is the caller's.
+        if signature.public_key.0 != key.as_bytes() {
+            return refused(format!(
+                "it names another key than the trusted one of key id `{}`",
+                Printable(key_id)
+            ));
+        }
         if head != expected_head {
             return refused(format!(
                 "its head is {head}, and {expected_head} is expected"

@@ -285,7 +285,7 @@ async fn every_change_of_a_sealed_capture_is_found() {
     type Change = fn(&mut Value);
     let keys = Keys::new();
     let (sealed, head) = sealed(&keys).await;
-    let changes: [(&str, Change); 14] = [
+    let changes: [(&str, Change); 16] = [
         ("its state", |doc| doc["captured_at_ms"] = json!(8)),
         ("its state", |doc| doc["source_cutoffs"][0] = json!(0)),
         ("its state", |doc| {
@@ -322,6 +322,12 @@ async fn every_change_of_a_sealed_capture_is_found() {
         }),
         ("its signature", |doc| {
             doc["authentication"]["signature"]["signature"] = json!("00");
+        }),
+        ("another key", |doc| {
+            doc["authentication"]["signature"]["public_key"] = json!("");
+        }),
+        ("another key", |doc| {
+            doc["authentication"]["signature"]["public_key"] = json!("1".repeat(64));
         }),
         ("format 1", |doc| {
             doc["authentication"]["body"]["format_version"] = json!(1);

@@ -269,6 +269,18 @@ async fn a_snapshot_outside_of_the_log_is_not_believed() {
     publish(&*shorter.inner, &MetadataEvent::AddSegment(one.clone())).await;
     let manager = ready(&shorter, &dir).await;
     assert_eq!(manager.list_segments(&tp_in(0)).await.unwrap(), [one]);
+    // It is put aside before anything else happens: this manager writes nothing, and the log grows
+    // beyond the offsets that were lost.
+    assert_eq!(rejected(&dir), std::slice::from_ref(&saved));
+    assert!(!file(&dir).exists());
+    assert_eq!(manager.committed_offset(0).await, -1);
+    drop(manager);
+    publish_all(&shorter, &history()).await;
+    publish_all(&shorter, &history()).await;
+    let manager = ready(&shorter, &dir).await;
+    let replayed = ready(&shorter, &TempDir::new().unwrap()).await;
+    assert_eq!(answers(&manager).await, answers(&replayed).await);
+    manager.flush().await.unwrap();
     drop(manager);
 
     // Older than the log: what came between was deleted.
@@ -283,6 +295,29 @@ async fn a_snapshot_outside_of_the_log_is_not_believed() {
     log.inner.delete_records(0, high[0] + 1).unwrap();
     let manager = ready(&log, &dir).await;
     assert_eq!(manager.list_segments(&tp_in(0)).await.unwrap(), [late]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_with_events_that_the_log_does_not_have_is_put_aside() {
+    let (log, dir) = (ScriptedLog::new(PARTITIONS), TempDir::new().unwrap());
+    publish_all(&log, &history()).await;
+    ready(&log, &dir).await.shutdown_and_flush().await.unwrap();
+    let high = log.inner.high_water_marks().await.unwrap()[0];
+    for applied in [high, high + 1_000, i64::MAX] {
+        // Its position is in the log, and one cache has been applied further.
+        let mut snapshot = Snapshot::load(&file(&dir)).unwrap().unwrap();
+        for partition in &mut snapshot.dump.partitions {
+            if partition.topic_id_partition == tp_in(0) {
+                partition.applied_offset = Some(applied);
+            }
+        }
+        let other = TempDir::new().unwrap();
+        snapshot.write_atomic(&file(&other)).unwrap();
+        let manager = ready(&log, &other).await;
+        assert_eq!(rejected(&other).len(), 1, "{applied}");
+        let replayed = ready(&log, &TempDir::new().unwrap()).await;
+        assert_eq!(answers(&manager).await, answers(&replayed).await);
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -144,7 +144,7 @@ impl Actor {
                 },
                 Some(answers) = OptionFuture::from(self.asking.as_mut()) => {
                     self.asking = None;
-                    self.answered(answers);
+                    self.answered(answers).await;
                 }
                 Some(()) = OptionFuture::from(self.retry.as_mut()) => self.retry = None,
                 Some(written) = OptionFuture::from(self.writing.as_mut()) => {
@@ -266,7 +266,7 @@ impl Actor {
         );
     }
 
-    fn answered(&mut self, answers: Result<Answers, MetadataLogError>) {
+    async fn answered(&mut self, answers: Result<Answers, MetadataLogError>) {
         let count = self.shared.partitions.len();
         let answers = answers.and_then(|answers| {
             if answers.low.len() == count && answers.high.len() == count {
@@ -284,7 +284,7 @@ impl Actor {
         match answers {
             Ok(answers) => {
                 self.retry_after = FIRST_RETRY;
-                self.begin_reading(answers);
+                self.begin_reading(answers).await;
             }
             Err(error) => {
                 tracing::warn!(
@@ -306,7 +306,7 @@ impl Actor {
         }
     }
 
-    fn begin_reading(&mut self, answers: Answers) {
+    async fn begin_reading(&mut self, answers: Answers) {
         if let Some(subscription) = answers.subscription {
             self.subscription = Some(subscription);
             // Those that were read by a subscription before go on where it ended.
@@ -322,9 +322,17 @@ impl Actor {
             .collect();
         for (number, lost) in asked {
             let (low, high) = (answers.low[index(number)], answers.high[index(number)]);
+            let parked = self.parked.get(&number);
+            let is_stale = lost.is_some() || parked.is_some_and(|parked| !parked.fits(low, high));
+            if is_stale {
+                self.put_snapshot_aside(number, low, high).await;
+            }
             let (caches, position) = self.where_to_begin(number, lost, low, high);
             let partition = self.shared.partition(number);
             partition.begin_replay(caches, position, high);
+            if is_stale {
+                partition.set_dirty(true);
+            }
             self.shared.lag[index(number)].set((high - position).max(0));
             self.begin_pages(number, position);
         }
@@ -370,7 +378,7 @@ impl Actor {
         if let Some(parked) = parked
             && lost.is_none()
         {
-            if (low..=high).contains(&parked.position) {
+            if parked.fits(low, high) {
                 return (parked.caches, parked.position);
             }
             restarted(number, parked.position, low, high);
@@ -436,6 +444,25 @@ impl Actor {
     }
 
     // ----- snapshots -----
+
+    /// Before the partition's replay begins: a process that is killed must not find the snapshot.
+    async fn put_snapshot_aside(&mut self, partition: i32, low: i64, high: i64) {
+        // What is being written may have the same offsets.
+        if let Some(writing) = self.writing.take() {
+            let written = flatten(writing.await);
+            self.written(&written);
+        }
+        let shared = Arc::clone(&self.shared);
+        let done = tokio::task::spawn_blocking(move || {
+            snapshot_store::put_stale_aside(&shared, partition, low, high);
+        });
+        if let Err(error) = done.await {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "the snapshot was not put aside"
+            );
+        }
+    }
 
     async fn load_snapshot(&mut self) {
         let shared = Arc::clone(&self.shared);

@@ -67,6 +67,48 @@ enum Mismatch {
         snapshot: uuid::Uuid,
         log: uuid::Uuid,
     },
+    #[error(
+        "it has metadata partition {partition} up to offset {applied}, and the log now has offsets          {low} (inclusive) to {high} (exclusive)"
+    )]
+    Offsets {
+        partition: i32,
+        applied: i64,
+        low: i64,
+        high: i64,
+    },
+}
+
+impl Parked {
+    /// Whether the log can be read on from here: neither the position nor an event that a cache has
+    /// beyond it is outside of the log.
+    pub(super) fn fits(&self, low: i64, high: i64) -> bool {
+        let is_ahead = |cache: &Arc<RwLock<RemoteLogMetadataCache>>| {
+            cache
+                .read()
+                .applied_offset()
+                .is_some_and(|applied| applied >= high)
+        };
+        (low..=high).contains(&self.position) && !self.caches.values().any(is_ahead)
+    }
+}
+
+/// Puts the snapshot aside whose offsets of a partition the log no longer has: when the log has
+/// grown again, the next start would believe them. Nothing happens when there is none.
+pub(super) fn put_stale_aside(shared: &Shared, partition: i32, low: i64, high: i64) {
+    let mut committed = shared.committed.write();
+    let of_partition = usize::try_from(partition).ok();
+    let applied = of_partition.and_then(|index| committed.get(index).copied());
+    let Some(applied) = applied.filter(|applied| *applied >= 0) else {
+        return;
+    };
+    let problem = Mismatch::Offsets {
+        partition,
+        applied,
+        low,
+        high,
+    };
+    reject(&path(shared), &problem);
+    committed.fill(-1);
 }
 
 fn check_origin(snapshot: &SnapshotCaches, shared: &Shared) -> Result<(), Mismatch> {
@@ -112,7 +154,7 @@ fn reject(path: &Path, problem: &(dyn std::error::Error + 'static)) {
         error = problem,
         path = %path.display(),
         kept_as = aside.as_ref().map_or_else(ToString::to_string, |to| to.display().to_string()),
-        "the snapshot cannot be used; the metadata log is replayed from its start"
+        "the snapshot is put aside; what does not fit the metadata log is replayed from its start"
     );
 }
 

@@ -4,7 +4,13 @@ use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::Path;
 
+use parking_lot::Mutex;
+
 use crate::error::file_error;
+
+/// Held while a file is replaced. A manager that was dropped may still be writing when the next one
+/// in its place begins to.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// Puts these bytes in the place of the file at `path`, and brings them to the disk.
 ///
@@ -18,6 +24,7 @@ pub(super) fn replace(path: &Path, parts: &[&[u8]]) -> io::Result<()> {
         Some(parent) if parent != Path::new("") => parent,
         _ => Path::new("."),
     };
+    let _alone = ONE_AT_A_TIME.lock();
     fs::create_dir_all(directory)
         .map_err(|error| file_error("create directory", directory, error))?;
     let mut temporary = name.to_owned();
