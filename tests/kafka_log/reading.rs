@@ -1,5 +1,8 @@
 //! Subscriptions on the mock cluster, with what goes wrong there.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use futures::StreamExt as _;
 use krabka_remote_storage::metadata::topic::{
     MetadataEventLog as _, MetadataLogError, MetadataStreamItem,
@@ -86,6 +89,46 @@ async fn a_partition_that_was_removed_and_added_comes_from_the_new_start() {
     publish(&log, 0, 5..6).await;
     let page = reader.page().await;
     assert_eq!((page.generation, page.next_offset), (4, 6));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_partition_that_comes_and_goes_under_load_always_comes_from_its_own_start() {
+    let mock = Mock::new(1, 1);
+    let log = mock.log().await;
+    publish(&log, 0, 0..50).await;
+    let publishing = tokio::spawn({
+        let log = Arc::clone(&log);
+        async move {
+            for number in 50..600 {
+                publish(&log, 0, number..number + 1).await;
+            }
+        }
+    });
+    let mut reader = Reader::new(&log, vec![start(0, 0)]).await;
+    for turn in 0..150_u64 {
+        // Added several times before anybody looks, and looked at after some delay or none.
+        let mut latest = (0, 0);
+        for quick in 0..=turn % 3 {
+            let from = i64::try_from((turn * 7 + quick * 11) % 50).unwrap();
+            reader.handle.remove(0);
+            latest = (reader.handle.add(start(0, from)), from);
+        }
+        if turn % 4 == 0 {
+            tokio::time::sleep(Duration::from_millis(turn % 7)).await;
+        }
+        let (generation, mut next) = latest;
+        let until = next + 40;
+        while next < until {
+            let page = reader.page().await;
+            assert_eq!(page.generation, generation, "turn {turn}");
+            for record in page.records {
+                assert_eq!(record.offset, next, "turn {turn}");
+                next += 1;
+            }
+            assert_eq!(page.next_offset, next, "turn {turn}");
+        }
+    }
+    publishing.await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

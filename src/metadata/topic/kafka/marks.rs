@@ -126,7 +126,19 @@ impl TopicClient {
                 format!("{what}: {}", trouble.reason),
                 KafkaError::Global(trouble.code),
             ),
+            // A port that expects TLS hangs up without a word.
+            Some(trouble) if trouble.code == RDKafkaErrorCode::AllBrokersDown => faults::read(
+                format!(
+                    "{what}: {}: check the addresses, and whether their ports expect TLS or SASL \
+                     (`security.protocol`)",
+                    trouble.reason
+                ),
+                error,
+            ),
             Some(trouble) => faults::read(format!("{what}: {}", trouble.reason), error),
+            None if error.rdkafka_error_code().is_some_and(faults::is_refusal) => {
+                faults::read(what, error)
+            }
             None => faults::read(format!("{what}: no broker has answered"), error),
         }
     }
