@@ -69,14 +69,10 @@ impl Publisher {
             .set("acks", "all")
             .set("enable.idempotence", "true")
             .set("linger.ms", "0")
-            .set(
-                "message.timeout.ms",
-                client::millis(
-                    self.config.publish_timeout,
-                    1,
-                    i32::MAX.unsigned_abs().into(),
-                ),
-            );
+            // An event that the client gives up while it may have been appended has it begin
+            // another sequence, in which others that may have been appended are sent once more. So
+            // it gives up none: the wait for the answer ends here.
+            .set("message.timeout.ms", "0");
         let events = Arc::new(ClientEvents::new(&self.config.topic));
         let context = WithEvents(Arc::clone(&events));
         let made = blocking(move || Ok(settings.create_with_context(context))).await?;
@@ -107,9 +103,8 @@ impl Publisher {
             current.remember(&error);
             faults::not_sent(error)
         })?;
-        // The producer keeps to its own limit, and to that of a request that is on its way.
-        let limit = self.config.publish_timeout + self.config.request_timeout;
-        let delivered = tokio::time::timeout(limit + Duration::from_secs(5), delivery).await;
+        let limit = self.config.publish_timeout;
+        let delivered = tokio::time::timeout(limit, delivery).await;
         match delivered {
             Ok(Ok(Ok(delivered))) if delivered.offset >= 0 => Ok(delivered.offset),
             Ok(Ok(Ok(_))) => Err(MetadataLogError::OutcomeUnknown {
@@ -125,7 +120,10 @@ impl Publisher {
             }
             Ok(Err(_)) => Err(faults::not_delivered(KafkaError::Canceled, true, None)),
             Err(_) => Err(MetadataLogError::OutcomeUnknown {
-                reason: format!("the Kafka client has not answered within {limit:?}"),
+                reason: format!(
+                    "no broker has acknowledged it within {limit:?}; it is sent on until one does, \
+                     or the log is closed"
+                ),
                 source: None,
             }),
         }
