@@ -93,25 +93,28 @@ async fn a_partition_that_was_removed_and_added_comes_from_the_new_start() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_partition_that_comes_and_goes_under_load_always_comes_from_its_own_start() {
-    let mock = Mock::new(1, 1);
+    let mock = Mock::new(1, 2);
     let log = mock.log().await;
+    // Partition 1 has more, so that its end is behind that of partition 0.
     publish(&log, 0, 0..50).await;
-    let publishing = tokio::spawn({
+    publish(&log, 1, 0..100).await;
+    let publishing = [0, 1].map(|partition| {
         let log = Arc::clone(&log);
-        async move {
-            for number in 50..600 {
-                publish(&log, 0, number..number + 1).await;
+        tokio::spawn(async move {
+            for number in 0..500 {
+                publish(&log, partition, number..number + 1).await;
             }
-        }
+        })
     });
-    let mut reader = Reader::new(&log, vec![start(0, 0)]).await;
+    let mut reader = Reader::new(&log, vec![start(0, 0), start(1, 0)]).await;
     for turn in 0..150_u64 {
+        let partition = i32::from(turn % 3 == 0);
         // Added several times before anybody looks, and looked at after some delay or none.
         let mut latest = (0, 0);
         for quick in 0..=turn % 3 {
             let from = i64::try_from((turn * 7 + quick * 11) % 50).unwrap();
-            reader.handle.remove(0);
-            latest = (reader.handle.add(start(0, from)), from);
+            reader.handle.remove(partition);
+            latest = (reader.handle.add(start(partition, from)), from);
         }
         if turn % 4 == 0 {
             tokio::time::sleep(Duration::from_millis(turn % 7)).await;
@@ -120,6 +123,9 @@ async fn a_partition_that_comes_and_goes_under_load_always_comes_from_its_own_st
         let until = next + 40;
         while next < until {
             let page = reader.page().await;
+            if page.partition != partition {
+                continue;
+            }
             assert_eq!(page.generation, generation, "turn {turn}");
             for record in page.records {
                 assert_eq!(record.offset, next, "turn {turn}");
@@ -128,7 +134,9 @@ async fn a_partition_that_comes_and_goes_under_load_always_comes_from_its_own_st
             assert_eq!(page.next_offset, next, "turn {turn}");
         }
     }
-    publishing.await.unwrap();
+    for publishing in publishing {
+        publishing.await.unwrap();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -82,8 +83,11 @@ pub(super) struct Connection {
     signals: Arc<Signals>,
     /// Held while records are taken, and while partitions come and go.
     records: Mutex<()>,
-    /// Held while reports are taken.
+    /// Held while anything is polled that may report. What a report says of a partition's end is one
+    /// value for the whole consumer, so it has to be taken before another queue is polled.
     reports: Mutex<()>,
+    /// Records came to the consumer's own queue, and are lost to it.
+    has_lost_records: AtomicBool,
 }
 
 /// What was read of one partition.
@@ -147,6 +151,7 @@ impl Connection {
             signals: Arc::clone(signals),
             records: Mutex::default(),
             reports: Mutex::default(),
+            has_lost_records: AtomicBool::new(false),
         })
     }
 
@@ -200,17 +205,24 @@ impl Connection {
 
     /// Takes what the consumer reports, which has to happen all the time. Answers whether the
     /// consumer can go on.
+    ///
+    /// It cannot when something of a partition comes here and not in the partition's own queue:
+    /// nobody would get it. [`read`](Self::read) hands out nothing more then.
     pub(super) fn serve(&self) -> bool {
         // Until all is taken in, and not only away from the queue: see `topic_id`.
         let _reports = self.reports.lock();
         let events = self.consumer.client().context();
-        let mut goes_on = true;
+        let mut goes_on = !self.has_lost_records.load(Ordering::Relaxed);
         loop {
             let before = events.reports();
             match self.consumer.poll(Duration::ZERO) {
                 Some(Err(KafkaError::MessageConsumptionFatal(_))) => goes_on = false,
+                Some(Ok(_) | Err(KafkaError::PartitionEOF(_))) => {
+                    self.has_lost_records.store(true, Ordering::Relaxed);
+                    goes_on = false;
+                }
                 None if events.reports() == before => return goes_on,
-                Some(_) | None => {}
+                Some(Err(_)) | None => {}
             }
         }
     }
@@ -230,6 +242,11 @@ impl Connection {
     pub(super) fn read(&self, partition: i32, position: i64) -> ReadPage {
         let mut page = PageBuilder::new(partition, position);
         let mut end = ReadPage::default();
+        let _reports = self.reports.lock();
+        if self.has_lost_records.load(Ordering::Relaxed) {
+            end.is_broken = true;
+            return page.finish(end);
+        }
         let queues = self.queues.read();
         let Some(queue) = queues.get(&partition) else {
             return page.finish(end);
@@ -327,5 +344,65 @@ impl PageBuilder {
         page.records = records.collect();
         page.next = self.next;
         page
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use rdkafka::ClientConfig;
+    use rdkafka::mocking::MockCluster;
+    use rdkafka::producer::{BaseProducer, BaseRecord, DefaultProducerContext, Producer as _};
+
+    use super::*;
+
+    #[test]
+    fn a_consumer_that_gets_records_past_their_queue_hands_out_nothing_more() {
+        let cluster: MockCluster<'_, DefaultProducerContext> =
+            MockCluster::new(1).expect("a cluster");
+        let mut config = KafkaMetadataLogConfig::new(cluster.bootstrap_servers());
+        config.fetch_max_wait = Duration::from_millis(20);
+        cluster.create_topic(&config.topic, 2, 1).expect("a topic");
+        let producer: BaseProducer = ClientConfig::new()
+            .set("bootstrap.servers", &config.bootstrap)
+            .create()
+            .expect("a producer");
+        for partition in 0..2 {
+            let record = BaseRecord::<(), str>::to(&config.topic);
+            let record = record.partition(partition).payload("event");
+            producer.send(record).expect("a place in the queue");
+        }
+        producer.flush(Duration::from_mins(1)).expect("written");
+
+        let connection = Connection::open(&config, "test", &Arc::default()).expect("a consumer");
+        connection.assign(&[(0, 0)]).expect("an assignment");
+        let limit = Instant::now() + Duration::from_mins(1);
+        let mut page = ReadPage::default();
+        while page.records.is_empty() {
+            assert!(Instant::now() < limit && connection.serve());
+            page = connection.read(0, 0);
+        }
+        assert_eq!(
+            (page.records.len(), page.next, page.is_broken),
+            (1, 1, false)
+        );
+
+        // Without a queue of its own.
+        let mut list = TopicPartitionList::new();
+        let added = list.add_partition_offset(&config.topic, 1, Offset::Offset(0));
+        added.expect("an offset");
+        let assigned = connection.consumer.incremental_assign(&list);
+        assigned.expect("an assignment");
+        while connection.serve() {
+            assert!(Instant::now() < limit);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let page = connection.read(0, 1);
+        assert_eq!(
+            (page.records.len(), page.next, page.is_broken),
+            (0, 1, true)
+        );
+        assert!(!connection.serve(), "once is enough");
     }
 }
