@@ -149,7 +149,7 @@ clippy() { cargo clippy --locked --all-targets "$@" -- -D warnings; }
 
 docs() { RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps --all-features; }
 
-# All of them, also after one that fails; documentation tests are run only after the others have passed.
+# All of them, also after one that fails.
 tests() { cargo test --locked --no-fail-fast "$@"; }
 
 # Tests of memory and time stand in tests/release_*.rs under `#![cfg(not(debug_assertions))]`, so that `cargo test` leaves them

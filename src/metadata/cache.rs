@@ -147,8 +147,9 @@ impl RemoteLogMetadataCache {
         &mut self,
         metadata: &RemoteLogSegmentMetadata,
     ) -> Result<(), RemoteStorageError> {
-        self.check_partition_of(metadata)?;
-        self.replay_add_slot(Slot::new(metadata))
+        let known = self.slot_for_add(metadata)?;
+        self.replace(known, Slot::new(metadata));
+        Ok(())
     }
 
     /// As [`replay_add_segment`](Self::replay_add_segment), of a segment of this partition.
@@ -157,25 +158,17 @@ impl RemoteLogMetadataCache {
         &mut self,
         slot: Slot,
     ) -> Result<(), RemoteStorageError> {
-        if let Some(known) = self.known_for_add(slot.id, slot.state)? {
-            self.remove(known);
-        }
-        self.insert(slot);
+        let known = self.known_for_add(slot.id, slot.state)?;
+        self.replace(known, slot);
         Ok(())
     }
 
-    fn check_partition_of(
-        &self,
-        metadata: &RemoteLogSegmentMetadata,
-    ) -> Result<(), RemoteStorageError> {
-        let id = metadata.remote_log_segment_id();
-        if id.topic_id_partition == self.topic_id_partition {
-            return Ok(());
+    #[inline]
+    fn replace(&mut self, known: Option<SlotId>, slot: Slot) {
+        if let Some(known) = known {
+            self.remove(known);
         }
-        Err(RemoteStorageError::InvalidAdd {
-            id: id.clone(),
-            reason: format!("this is the metadata of {}", self.topic_id_partition),
-        })
+        self.insert(slot);
     }
 
     /// The slot that the id has, when the add may stand for a repetition.
@@ -183,8 +176,14 @@ impl RemoteLogMetadataCache {
         &self,
         metadata: &RemoteLogSegmentMetadata,
     ) -> Result<Option<SlotId>, RemoteStorageError> {
-        self.check_partition_of(metadata)?;
-        self.known_for_add(metadata.remote_log_segment_id().id, metadata.state())
+        let id = metadata.remote_log_segment_id();
+        if id.topic_id_partition != self.topic_id_partition {
+            return Err(RemoteStorageError::InvalidAdd {
+                id: id.clone(),
+                reason: format!("this is the metadata of {}", self.topic_id_partition),
+            });
+        }
+        self.known_for_add(id.id, metadata.state())
     }
 
     fn known_for_add(
@@ -240,10 +239,10 @@ impl RemoteLogMetadataCache {
         &mut self,
         update: &RemoteLogSegmentMetadataUpdate,
     ) -> Result<(), RemoteStorageError> {
-        if update.remote_log_segment_id.topic_id_partition == self.topic_id_partition {
-            return self.update_slot(&update.into());
+        if let Some(slot) = self.slot_for_update(update)? {
+            self.change(slot, &update.into());
         }
-        self.slot_for_update(update).map(drop)
+        Ok(())
     }
 
     /// As [`update_segment`](Self::update_segment), of a segment of this partition.
@@ -251,21 +250,22 @@ impl RemoteLogMetadataCache {
         &mut self,
         update: &SlotUpdate<'_>,
     ) -> Result<(), RemoteStorageError> {
-        let Some(slot_id) = self.known_for_update(update)? else {
-            return Ok(());
-        };
+        if let Some(slot) = self.known_for_update(update)? {
+            self.change(slot, update);
+        }
+        Ok(())
+    }
+
+    /// Makes a change that is allowed.
+    fn change(&mut self, slot_id: SlotId, update: &SlotUpdate<'_>) {
         match update.state {
-            RemoteLogSegmentState::DeleteSegmentFinished => {
-                self.remove(slot_id);
-                return Ok(());
-            }
+            RemoteLogSegmentState::DeleteSegmentFinished => return self.remove(slot_id),
             RemoteLogSegmentState::DeleteSegmentStarted => self.make_unreadable(slot_id),
             RemoteLogSegmentState::CopySegmentFinished => self.make_readable(slot_id),
             // No state leads back to this one.
             RemoteLogSegmentState::CopySegmentStarted => {}
         }
         self.slots[slot_id].apply(update);
-        Ok(())
     }
 
     /// What [`update_segment`](Self::update_segment) would do.

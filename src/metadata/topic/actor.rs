@@ -322,17 +322,10 @@ impl Actor {
             .collect();
         for (number, lost) in asked {
             let (low, high) = (answers.low[index(number)], answers.high[index(number)]);
-            let parked = self.parked.get(&number);
-            let is_stale = lost.is_some() || parked.is_some_and(|parked| !parked.fits(low, high));
-            if is_stale {
-                self.put_snapshot_aside(number, low, high).await;
-            }
-            let (caches, position) = self.where_to_begin(number, lost, low, high);
-            let partition = self.shared.partition(number);
-            partition.begin_replay(caches, position, high);
-            if is_stale {
-                partition.set_dirty(true);
-            }
+            let (caches, position) = self.where_to_begin(number, lost, low, high).await;
+            self.shared
+                .partition(number)
+                .begin_replay(caches, position, high);
             self.shared.lag[index(number)].set((high - position).max(0));
             self.begin_pages(number, position);
         }
@@ -367,7 +360,7 @@ impl Actor {
 
     /// The state and the offset that a replay begins with: those of the snapshot where the log can
     /// be read on from there, else nothing and the log's start.
-    fn where_to_begin(
+    async fn where_to_begin(
         &mut self,
         number: i32,
         lost: Option<i64>,
@@ -375,16 +368,17 @@ impl Actor {
         high: i64,
     ) -> (Caches, i64) {
         let parked = self.parked.remove(&number);
-        if let Some(parked) = parked
-            && lost.is_none()
-        {
-            if parked.fits(low, high) {
+        let position = match parked {
+            Some(parked) if lost.is_none() && parked.fits(low, high) => {
                 return (parked.caches, parked.position);
             }
-            restarted(number, parked.position, low, high);
-        }
-        if let Some(position) = lost {
+            parked => lost.or(parked.map(|parked| parked.position)),
+        };
+        if let Some(position) = position {
             restarted(number, position, low, high);
+            self.put_snapshot_aside(number, low, high).await;
+            // The next snapshot says what is known then.
+            self.shared.partition(number).set_dirty(true);
         }
         (Caches::new(), low)
     }

@@ -108,7 +108,8 @@ pub struct KafkaMetadataLogConfig {
     /// How many records of one partition wait for a slow subscriber.
     pub event_queue_capacity: MetadataEventQueueCapacity,
     /// How long a publish may go on before its outcome is unknown. 120 s, as `delivery.timeout.ms`
-    /// of Kafka's producer.
+    /// of Kafka's producer. The event is sent on after it, until a broker has it or the log is
+    /// closed.
     pub publish_timeout: Duration,
     /// How long one request to a broker may take. 30 s, as `request.timeout.ms` of Kafka's clients.
     pub request_timeout: Duration,

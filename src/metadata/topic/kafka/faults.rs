@@ -86,7 +86,6 @@ pub(super) fn not_delivered(
         return not_sent(error);
     }
     let reason = match code {
-        Some(RDKafkaErrorCode::MessageTimedOut) => "no broker has acknowledged it in time",
         Some(RDKafkaErrorCode::PurgeQueue | RDKafkaErrorCode::PurgeInflight) => {
             "the log was closed before a broker had acknowledged it"
         }
