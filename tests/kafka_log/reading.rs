@@ -289,6 +289,22 @@ async fn marks_fail_as_a_whole_when_one_partition_does_not_tell_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn errors_that_pass_while_marks_are_asked_for_are_waited_out() {
+    let mock = Mock::new(1, 2);
+    let log = mock.log().await;
+    publish(&log, 1, 0..3).await;
+    for passing in [
+        Error::RD_KAFKA_RESP_ERR_UNKNOWN_LEADER_EPOCH,
+        Error::RD_KAFKA_RESP_ERR_NOT_LEADER_FOR_PARTITION,
+        Error::RD_KAFKA_RESP_ERR_UNKNOWN,
+    ] {
+        mock.cluster
+            .request_errors(RDKafkaApiKey::ListOffsets, &[passing; 6]);
+        assert_eq!(within(log.high_water_marks()).await.unwrap(), [0, 3]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_stream_ends_when_the_log_is_shut_down_or_dropped() {
     let mock = Mock::new(1, 1);
     let log = mock.log().await;

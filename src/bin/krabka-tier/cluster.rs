@@ -13,7 +13,8 @@ use krabka_remote_storage::topic::{
     PoisonReason, TopicSurvey,
 };
 
-use crate::failure::Failure;
+use crate::failure::{Failure, print_note};
+use crate::output::count;
 
 /// Where a file of client properties stands when the command line does not say.
 #[cfg(feature = "kafka")]
@@ -179,7 +180,16 @@ impl Cluster {
         keep: impl Fn(&TopicIdPartition) -> bool + Send + Sync + 'static,
     ) -> Result<TopicSurvey, Failure> {
         let mut survey = TopicSurvey::new().keeping(keep);
-        self.catch_up(&mut survey, |_, _| {}).await?;
+        let mut poison = 0;
+        self.catch_up(&mut survey, |_, event| poison += u64::from(event.is_err()))
+            .await?;
+        if poison > 0 {
+            print_note(format_args!(
+                "{} in {self}, passed over here; brokers of Apache Kafka stop at such a record: \
+                 `krabka-tier metadata dump` shows them",
+                count(poison, "poison record is", "poison records are")
+            ));
+        }
         Ok(survey)
     }
 }

@@ -96,12 +96,12 @@ pub(crate) async fn run(tier: &Tier, args: OrphansArgs, patience: Patience) -> R
         problems += usize::from(finding.is_problem());
         output.event(&Report::Finding(FindingReport::new(finding, now_ms)))?;
     }
-    output.event(&Report::Summary {
+    output.event(&Report::Summary(Summary {
         partitions: number,
         segments,
         findings: findings.len(),
         problems,
-    })?;
+    }))?;
     output.flush()?;
     match problems {
         0 => Ok(()),
@@ -152,12 +152,16 @@ fn now_ms() -> i64 {
 #[serde(untagged)]
 enum Report {
     Finding(FindingReport),
-    Summary {
-        partitions: usize,
-        segments: u64,
-        findings: usize,
-        problems: usize,
-    },
+    Summary(Summary),
+}
+
+#[derive(Debug, Serialize)]
+#[serde(tag = "type", rename = "summary")]
+struct Summary {
+    partitions: usize,
+    segments: u64,
+    findings: usize,
+    problems: usize,
 }
 
 /// A difference, for people and for machines. As JSON, `type` says which.
@@ -265,12 +269,12 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Finding(finding) => write!(f, "{finding}"),
-            Self::Summary {
+            Self::Summary(Summary {
                 partitions,
                 segments,
                 findings,
                 problems,
-            } => write!(
+            }) => write!(
                 f,
                 "{} of {} compared: {}, of which {problems} {} to be looked at",
                 count(*segments, "segment", "segments"),

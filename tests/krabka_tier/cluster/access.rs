@@ -47,6 +47,9 @@ fn what_is_wrong_with_a_cluster_is_said_without_secrets() {
         let run = with_config(&text).fails(1, &["client.properties does not hold: ", says]);
         assert!(!run.stderr.contains(secret), "{}", run.stderr);
     }
+    let truststore = "security.protocol=SSL\nssl.truststore.type=PEM\n\
+                      ssl.truststore.location=/no/such/roots.pem\n";
+    with_config(truststore).fails(1, &["the file /no/such/roots.pem", "cannot be read"]);
     with_config("# nothing\nsecurity.protocol=PLAINTEXT\n").ok();
     fs::remove_file(&config).unwrap();
     finish(command(&dump).env("KRABKA_KAFKA_CONFIG", path)).fails(1, &["cannot read", path]);

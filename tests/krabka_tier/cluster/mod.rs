@@ -9,6 +9,7 @@ use std::env;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use krabka_remote_storage::topic::{
@@ -17,6 +18,9 @@ use krabka_remote_storage::topic::{
 use krabka_remote_storage::{
     RemoteLogSegmentId, RemoteLogSegmentMetadataUpdate, RemoteLogSegmentState,
 };
+use rdkafka::ClientConfig;
+use rdkafka::admin::{AdminClient, AdminOptions};
+use rdkafka::client::DefaultClientContext;
 use rdkafka::mocking::MockCluster;
 use rdkafka::producer::DefaultProducerContext;
 use serde_json::Value;
@@ -94,6 +98,20 @@ impl Cluster {
     fn publish(&self, partition: i32, value: impl Into<Bytes>) -> i64 {
         let published = self.log.publish(partition, value.into());
         self.runtime.block_on(published).unwrap()
+    }
+
+    /// Deletes the topic, and makes it again with one record.
+    fn make_again(&self) {
+        let mut client = ClientConfig::new();
+        client.set("bootstrap.servers", &self.bootstrap);
+        let admin: AdminClient<DefaultClientContext> = client.create().unwrap();
+        let options = AdminOptions::new().operation_timeout(Some(Duration::from_secs(30)));
+        self.runtime.block_on(async {
+            let deleted = admin.delete_topics(&[&self.topic], &options).await;
+            deleted.unwrap().pop().unwrap().unwrap();
+        });
+        let made = Self::on(self.bootstrap.clone(), self.topic.clone(), None);
+        made.publish(0, "after");
     }
 
     /// The arguments, with those that name the cluster.

@@ -50,6 +50,14 @@ fn a_dump_shows_every_record_as_kafkas_own_classes_read_it() {
         cluster
             .run(&["metadata", "dump", "--partition", "5"])
             .fails(1, &["metadata partition 5 is outside of 0..5"]);
+        cluster
+            .run(&["metadata", "dump", "--from", "5", "--to", "2"])
+            .fails(2, &["--from 5 is behind --to 2"]);
+        let unknown = ["metadata", "dump", "--user-partition", "order-0"];
+        let run = cluster.run(&unknown);
+        assert_eq!((run.code, run.stdout.len()), (Some(0), 0));
+        let note = "has no event of order-0 there";
+        assert!(run.stderr.contains(note), "{}", run.stderr);
     }
 }
 
@@ -224,4 +232,26 @@ fn a_tail_shows_what_comes_after_it_began() {
         assert_eq!(nothing.code, Some(0), "{nothing:?}");
         assert_eq!(nothing.text(), "");
     }
+}
+
+#[test]
+fn a_tail_names_a_topic_that_was_deleted_and_made_again() {
+    let Some(cluster) = Cluster::kafka() else {
+        return;
+    };
+    cluster.publish(0, "before");
+    let mut tail = command(&cluster.arguments(&["metadata", "tail"]))
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stderr = BufReader::new(tail.stderr.take().unwrap());
+    let mut note = String::new();
+    stderr.read_line(&mut note).unwrap();
+    cluster.make_again();
+    let mut error = String::new();
+    stderr.read_to_string(&mut error).unwrap();
+    assert_eq!(tail.wait().unwrap().code(), Some(1));
+    let says = "was deleted and made again: run the command again";
+    assert!(error.contains(says), "{error}");
 }

@@ -8,7 +8,7 @@ use krabka_remote_storage::topic::MetadataLogError;
 use super::report::RecordReport;
 use super::{Filter, end};
 use crate::cluster::{Cluster, ClusterArgs};
-use crate::failure::Failure;
+use crate::failure::{Failure, print_note};
 use crate::output::{Audience, Output};
 use crate::tier::Patience;
 
@@ -38,9 +38,17 @@ pub(super) struct DumpArgs {
 }
 
 pub(super) async fn run(args: DumpArgs, patience: Patience) -> Result<(), Failure> {
+    if let (Some(from), Some(to)) = (args.from, args.to)
+        && from > to
+    {
+        return Err(Failure::Usage(format!(
+            "--from {from} is behind --to {to}: nothing is between them"
+        )));
+    }
     let mut output = Output::new(Audience::of(args.json));
     let cluster = args.cluster.open(patience.time()).await?;
     let mut poison = 0;
+    let mut shown: u64 = 0;
     for (partition, mut offsets) in offsets(&cluster, args.filter.partition).await? {
         offsets.start = offsets.start.max(args.from.unwrap_or(0));
         if let Some(to) = args.to {
@@ -58,6 +66,7 @@ pub(super) async fn run(args: DumpArgs, patience: Patience) -> Result<(), Failur
                     return Ok(());
                 }
                 poison += u64::from(event.is_err());
+                shown += u64::from(event.is_ok());
                 let written = output.event(&RecordReport::new(&record, &event));
                 written.map_err(|failure| {
                     failed = Some(failure);
@@ -74,6 +83,11 @@ pub(super) async fn run(args: DumpArgs, patience: Patience) -> Result<(), Failur
         visited.map_err(|source| cluster.failed(source))?;
     }
     output.flush()?;
+    if let Some(wanted) = &args.filter.user_partition
+        && shown == 0
+    {
+        print_note(format_args!("{cluster} has no event of {wanted} there"));
+    }
     end(poison)
 }
 

@@ -5,7 +5,10 @@ mod report;
 mod stats;
 mod tail;
 
+use std::fmt;
+
 use clap::{Args, Subcommand};
+use krabka_remote_storage::archive::Printable;
 use krabka_remote_storage::model::TopicIdPartition;
 use krabka_remote_storage::topic::{MetadataEvent, PoisonReason};
 
@@ -70,6 +73,12 @@ struct UserPartition {
 impl UserPartition {
     fn is(&self, tp: &TopicIdPartition) -> bool {
         tp.topic == self.topic && tp.partition == self.partition
+    }
+}
+
+impl fmt::Display for UserPartition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", Printable(&self.topic), self.partition)
     }
 }
 

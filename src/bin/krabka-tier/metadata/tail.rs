@@ -58,6 +58,7 @@ pub(super) async fn run(args: TailArgs, patience: Patience) -> Result<(), Failur
     check_partition(&cluster, wanted)?;
     let failed = |source| cluster.failed(source);
     let high = cluster.log.high_water_marks().await.map_err(failed)?;
+    let topic_id = cluster.log.topic_id();
     let starts: Vec<_> = (0..)
         .zip(high)
         .filter(|(partition, _)| wanted.is_none_or(|wanted| wanted == *partition))
@@ -89,6 +90,13 @@ pub(super) async fn run(args: TailArgs, patience: Patience) -> Result<(), Failur
                 position: offset,
                 ..
             }) => {
+                // The id is that of the topic that marks were asked of last.
+                cluster.log.high_water_marks().await.map_err(failed)?;
+                if cluster.log.topic_id() != topic_id {
+                    return Err(Failure::Refused(format!(
+                        "{cluster} was deleted and made again: run the command again"
+                    )));
+                }
                 return Err(failed(MetadataLogError::OffsetOutOfRange {
                     partition,
                     offset,

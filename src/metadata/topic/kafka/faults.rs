@@ -144,9 +144,13 @@ fn what_to_do(code: RDKafkaErrorCode) -> &'static str {
         Code::ClusterAuthorizationFailed => "the user has no right to do this in the cluster",
         Code::GroupAuthorizationFailed => "the user has no right to use the consumer group",
         Code::SaslAuthenticationFailed | Code::UnsupportedSASLMechanism | Code::Authentication => {
-            "the brokers do not accept the credentials: check `security.sasl`"
+            "the brokers do not accept the credentials: check `security.sasl` (of client properties \
+             `sasl.mechanism` and `sasl.jaas.config`), and that the port takes SASL"
         }
-        Code::SSL => "TLS was not agreed on: check `security.protocol` and `security.trust_roots`",
+        Code::SSL => {
+            "TLS was not agreed on: check `security.protocol` and `security.trust_roots` (of client \
+             properties `ssl.truststore.location` or `.certificates`)"
+        }
         Code::UnknownTopicOrPartition | Code::UnknownTopic | Code::UnknownPartition => {
             "the topic, or the partition, does not exist (any more)"
         }

@@ -404,6 +404,9 @@ async fn topic_client(
     let config = Arc::clone(config);
     let runtime = Handle::current();
     blocking(move || {
+        if let Some(security) = &config.security {
+            security.check_files()?;
+        }
         let client = TopicClient::new(&config)?;
         Ok(Arc::new(OffThread::new(client, &runtime)))
     })

@@ -20,6 +20,8 @@ use super::faults;
 /// How long the first look at the brokers lasts before the client's own reports are read.
 const FIRST_LOOK: Duration = Duration::from_millis(250);
 const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
+/// How long a leader has to settle before the offsets are asked for again.
+const BETWEEN_MARKS: Duration = Duration::from_millis(250);
 
 /// The cluster's brokers, and the topic if there is one.
 #[derive(Clone, Debug)]
@@ -145,10 +147,31 @@ impl TopicClient {
 
     /// The first or the last offset of each of the topic's partitions, of which there have to be
     /// `partitions`.
+    ///
+    /// Errors that pass are waited out: leaders that move, brokers that come back.
     pub(super) fn marks(
         &self,
         which: Offset,
         partitions: i32,
+    ) -> Result<Vec<i64>, MetadataLogError> {
+        let deadline = Instant::now() + self.request_timeout;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.try_marks(which, partitions, left) {
+                Err(error) if error.is_retryable() && Instant::now() + BETWEEN_MARKS < deadline => {
+                    tracing::debug!(topic = self.topic, %error, "the offsets are asked for again");
+                    std::thread::sleep(BETWEEN_MARKS);
+                }
+                answer => return answer,
+            }
+        }
+    }
+
+    fn try_marks(
+        &self,
+        which: Offset,
+        partitions: i32,
+        patience: Duration,
     ) -> Result<Vec<i64>, MetadataLogError> {
         let topic = &self.topic;
         let mut asked = TopicPartitionList::new();
@@ -157,7 +180,7 @@ impl TopicClient {
                 .add_partition_offset(topic, partition, which)
                 .map_err(|error| faults::read(format!("topic {topic}"), error))?;
         }
-        let answers = self.consumer.offsets_for_times(asked, self.request_timeout);
+        let answers = self.consumer.offsets_for_times(asked, patience);
         self.serve();
         let answers = answers.map_err(|error| {
             faults::read(

@@ -5,6 +5,9 @@ use std::path::PathBuf;
 
 use rdkafka::ClientConfig;
 
+use super::super::log_error::MetadataLogError;
+use crate::error::ErrorSource;
+
 /// Printed in place of a secret.
 const HIDDEN: &str = "***";
 
@@ -92,6 +95,19 @@ impl Pem {
             Self::Bytes(bytes) => {
                 config.set(format!("{name}.pem"), String::from_utf8_lossy(bytes));
             }
+        }
+    }
+
+    fn check_file(&self, what: &str) -> Result<(), MetadataLogError> {
+        let Self::File(path) = self else {
+            return Ok(());
+        };
+        match std::fs::read(path) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(MetadataLogError::Rejected {
+                reason: format!("the file {} of `{what}` cannot be read", path.display()),
+                source: Some(ErrorSource::new(error)),
+            }),
         }
     }
 
@@ -192,6 +208,20 @@ impl ClientSecurity {
         if let Some(sasl) = &self.sasl {
             check_text("sasl.username", Some(&sasl.username))?;
             check_text("sasl.password", Some(&sasl.password))?;
+        }
+        Ok(())
+    }
+
+    /// Reads each file once: the client does not say which one it cannot read.
+    pub(super) fn check_files(&self) -> Result<(), MetadataLogError> {
+        if let Some(roots) = &self.trust_roots {
+            roots.check_file("security.trust_roots")?;
+        }
+        if let Some(identity) = &self.identity {
+            identity
+                .certificate
+                .check_file("security.identity.certificate")?;
+            identity.key.check_file("security.identity.key")?;
         }
         Ok(())
     }
