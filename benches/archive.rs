@@ -206,9 +206,10 @@ fn copy(c: &mut Criterion) {
             require_version_ids: false,
         };
         let archiver = WormArchiver::new(Some(Arc::new(Key::new())));
-        let storage = RemoteStorage::on(backend.expect("a local tier"))
-            .seal(archiver, config, MultipartCreate::Conditional)
-            .build();
+        let storage = RemoteStorage::builder(backend.expect("a local tier"))
+            .seal_on_unchecked_store(archiver, config, MultipartCreate::Conditional)
+            .build()
+            .unwrap();
         let (mut number, mut stamp) = (0, genesis());
         let mut group = c.benchmark_group(name);
         group.sample_size(10);

@@ -157,7 +157,10 @@ impl InMemory {
 
 fn cached(client: Arc<dyn StoreClient>, cache: &IndexCacheConfig) -> RemoteStorage {
     let cache = cache.open().expect("a cache");
-    RemoteStorage::builder(client).index_cache(cache).build()
+    RemoteStorage::builder(client)
+        .index_cache(cache)
+        .build()
+        .unwrap()
 }
 
 async fn read(reader: &RemoteLogReader, offset: i64) -> usize {
@@ -250,7 +253,7 @@ fn memory(c: &mut Criterion) {
     let key = made.segment.key(LOG_FILE_SUFFIX);
     let storage = made.cached();
     let reader = made.reader(storage.clone());
-    let uncached = made.reader(RemoteStorage::builder(made.client()).build());
+    let uncached = made.reader(RemoteStorage::builder(made.client()).build().unwrap());
     let runtime = single_threaded();
     let starts = || scattered(i64::try_from(LOG - WANTED).expect("an offset"));
 
@@ -367,7 +370,7 @@ fn local(c: &mut Criterion) {
     let files = IndexCacheConfig::files(dir.path());
     let mut group = c.benchmark_group("local/reader");
     for (name, storage) in [
-        ("cold", RemoteStorage::builder(client()).build()),
+        ("cold", RemoteStorage::builder(client()).build().unwrap()),
         ("warm, cache in files", cached(client(), &files)),
         (
             "warm, cache in memory",

@@ -42,7 +42,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         None => ObjectStoreConfig::InMemory,
     };
     let storage = RemoteStorage::open(&config)?;
-    let store = storage.store();
+    let store = &storage;
 
     // What the leaders of three partitions have acknowledged: offsets are final. What came before
     // offset 100 of orders-0 and offset 7 of orders-1 was deleted.

@@ -58,9 +58,8 @@ const NO_BROKER: i32 = -1;
 
 /// Makes the metadata of partitions anew from their listings.
 #[derive(Clone, Debug)]
-pub struct TierRebuilder<F, I> {
-    fetch_segment: F,
-    fetch_index: I,
+pub struct TierRebuilder<S> {
+    storage: S,
 }
 
 /// What a partition's listing and its small reads told.
@@ -96,17 +95,14 @@ struct Candidate {
     mended: Option<RemoteStorageError>,
 }
 
-impl<F, I> TierRebuilder<F, I>
+impl<S> TierRebuilder<S>
 where
-    F: OpService<FetchSegment>,
-    I: OpService<FetchIndex>,
+    S: OpService<FetchSegment> + OpService<FetchIndex>,
 {
-    /// A rebuilder that reads through these two services.
-    pub fn new(fetch_segment: F, fetch_index: I) -> Self {
-        Self {
-            fetch_segment,
-            fetch_index,
-        }
+    /// A rebuilder that reads through `storage`, a `RemoteStorage` or any service of these two
+    /// operations.
+    pub fn new(storage: S) -> Self {
+        Self { storage }
     }
 
     /// Makes the metadata of one partition anew.
@@ -198,9 +194,9 @@ where
         self.walk(segment)?.end(position).await
     }
 
-    fn walk(&self, segment: &ListedSegment) -> Result<LogWalk<F>, RemoteStorageError> {
+    fn walk(&self, segment: &ListedSegment) -> Result<LogWalk<S>, RemoteStorageError> {
         let metadata = Arc::new(segment.provisional_metadata()?);
-        Ok(LogWalk::new(self.fetch_segment.clone(), segment, metadata))
+        Ok(LogWalk::new(self.storage.clone(), segment, metadata))
     }
 
     async fn read_checkpoint(&self, segment: ListedSegment) -> Outcome<Candidate> {
@@ -252,7 +248,7 @@ where
         segment: &ListedSegment,
     ) -> Result<(LeaderEpochCheckpoint, BTreeMap<LeaderEpoch, i64>), RemoteStorageError> {
         let request = FetchIndex::new(segment.provisional_metadata()?, IndexType::LeaderEpoch);
-        let bytes = self.fetch_index.clone().oneshot(request).await?;
+        let bytes = self.storage.clone().oneshot(request).await?;
         let checkpoint = LeaderEpochCheckpoint::parse(&bytes)?;
         // It ends with the segment, so whatever it has from the start on is the segment's.
         let epochs = checkpoint.segment_leader_epochs(segment.start_offset, i64::MAX)?;
@@ -314,7 +310,7 @@ where
             return Ok(empty);
         }
         let request = FetchIndex::new(segment.provisional_metadata()?, IndexType::Offset);
-        let position = match self.fetch_index.clone().oneshot(request).await {
+        let position = match self.storage.clone().oneshot(request).await {
             Ok(index) => {
                 let index = OffsetIndex::new(segment.start_offset, &index);
                 index.lookup(i64::MAX).position

@@ -14,9 +14,9 @@
 //! [`write_only`](RemoteStorageBuilder::write_only) puts a refusal in the place of the fetcher,
 //! [`refuse_deletes`](RemoteStorageBuilder::refuse_deletes) in that of the deleter.
 //!
-//! [`seal`](RemoteStorageBuilder::seal) makes the tier a write-once archive: `deadline ▸ seal ▸
+//! [`seal_on_unchecked_store`](RemoteStorageBuilder::seal_on_unchecked_store) makes the tier a write-once archive: `deadline ▸ seal ▸
 //! copier`, a refusal in the place of the deleter, and no request that replaces or removes an
-//! object. [`with_worm`](RemoteStorage::with_worm) makes sure of the store first.
+//! object. [`start_archive`](RemoteStorage::start_archive) looks at the store first.
 
 mod leftovers;
 mod lifecycle;
@@ -24,17 +24,18 @@ mod worm;
 
 use std::fmt;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tower::ServiceBuilder;
+use tower::{Service, ServiceBuilder};
 
 pub use lifecycle::{CloseReport, CutOff};
 
 use crate::archive::WormArchiver;
 use crate::backends::{
     Backend, Copier, CopyTuning, Deleter, Fetcher, MultipartCreate, ObjectStoreConfig,
-    RequestLimits, StoreClient, StoreRequests,
+    RequestLimits, StoreClient, StoreRequest, StoreRequests,
 };
 use crate::error::RemoteStorageError;
 use crate::layers::{
@@ -44,13 +45,16 @@ use crate::layers::{
 };
 use crate::layout::{KeyPrefix, segment_key};
 use crate::model::{CopyReceipt, LOG_FILE_SUFFIX, RemoteLogSegmentMetadata};
-use crate::ops::{CopySegment, DeleteSegment, FetchIndex, FetchSegment, OpStack, StorageOp};
+use crate::ops::{
+    CopySegment, DeleteSegment, FetchIndex, FetchSegment, OpFuture, OpStack, StorageOp,
+};
 use lifecycle::Lifecycle;
 
 /// A remote tier: the four segment operations, each a finished stack.
 ///
 /// A clone is one reference and shares everything, permits included. Calls need a Tokio runtime;
-/// from synchronous code use [`sync_shim`](crate::sync_shim).
+/// from synchronous code use [`sync_shim`](crate::sync_shim). The handle is also a tower
+/// [`Service`] of each of the operations, always ready: put layers of your own around it.
 ///
 /// # Cancellation
 ///
@@ -96,22 +100,22 @@ impl RemoteStorage {
     /// [`InvalidArgument`](RemoteStorageError::InvalidArgument) that names what to change in the
     /// configuration.
     pub fn open(config: &ObjectStoreConfig) -> Result<Self, RemoteStorageError> {
-        Ok(Self::on(config.open()?).build())
+        Self::builder(config.open()?).build()
     }
 
-    /// Begins a tier on an open store, with the limits that its configuration set.
-    pub fn on(backend: Backend) -> RemoteStorageBuilder {
-        Self::builder(backend.client)
-            .prefix(backend.prefix)
-            .limits(backend.limits)
-    }
-
-    /// Begins a tier on any store client.
-    pub fn builder(client: Arc<dyn StoreClient>) -> RemoteStorageBuilder {
+    /// Begins a tier on a store: an opened [`Backend`], with its prefix and its limits, or any
+    /// [`StoreClient`], with the default limits and no prefix.
+    pub fn builder(store: impl Into<Backend>) -> RemoteStorageBuilder {
+        let Backend {
+            client,
+            prefix,
+            limits,
+            ..
+        } = store.into();
         RemoteStorageBuilder {
             client,
-            prefix: KeyPrefix::default(),
-            limits: RequestLimits::default(),
+            prefix,
+            limits,
             index_cache: RemoteIndexCache::disabled(),
             write_only: false,
             refuse_deletes: false,
@@ -193,9 +197,32 @@ impl RemoteStorage {
         self.tier.lifecycle.close(grace).await
     }
 
-    /// Single requests to the store below, with their attempt layers on: for listings and other
-    /// work that is no segment operation.
-    pub fn store(&self) -> &StoreRequests {
+    /// Sends a single request to the store below, with the attempt layers on: for listings and
+    /// other work that is no segment operation.
+    ///
+    /// In an archive, requests that replace or remove an object are refused. Closing the handle
+    /// neither refuses nor awaits these.
+    ///
+    /// # Errors
+    ///
+    /// Those of the request, after its last attempt.
+    pub async fn send<R: StoreRequest>(&self, request: R) -> Result<R::Output, RemoteStorageError> {
+        self.tier.store.send(request).await
+    }
+
+    /// Whether the store can hold the segment at all: a file system limits the length of names.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidArgument`](RemoteStorageError::InvalidArgument) when it cannot.
+    pub fn check_segment(
+        &self,
+        segment: &RemoteLogSegmentMetadata,
+    ) -> Result<(), RemoteStorageError> {
+        self.tier.store.client().check_segment(segment)
+    }
+
+    pub(crate) fn store(&self) -> &StoreRequests {
         &self.tier.store
     }
 
@@ -203,6 +230,33 @@ impl RemoteStorage {
     pub fn prefix(&self) -> &KeyPrefix {
         &self.tier.prefix
     }
+}
+
+macro_rules! answer_segment_operations {
+    ($($op:ident => $call:ident,)*) => {$(
+        impl Service<$op> for RemoteStorage {
+            type Response = <$op as StorageOp>::Output;
+            type Error = RemoteStorageError;
+            type Future = OpFuture<$op>;
+
+            fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+                Poll::Ready(Ok(()))
+            }
+
+            fn call(&mut self, op: $op) -> Self::Future {
+                let storage = self.clone();
+                Box::pin(async move { storage.$call(op).await })
+            }
+        }
+    )*};
+}
+
+answer_segment_operations! {
+    CopySegment => copy,
+    FetchSegment => fetch,
+    FetchIndex => fetch_index,
+    OpenIndex => open_index,
+    DeleteSegment => delete,
 }
 
 impl fmt::Debug for RemoteStorage {
@@ -275,8 +329,9 @@ impl RemoteStorageBuilder {
     ///
     /// Nothing here looks at the store: whether it keeps what it is given, and honours the
     /// conditions that `large` counts on, is to be found out before.
+    /// [`start_archive`](RemoteStorage::start_archive) does.
     #[must_use]
-    pub fn seal(
+    pub fn seal_on_unchecked_store(
         mut self,
         archiver: WormArchiver,
         rules: SealRules,
@@ -287,7 +342,18 @@ impl RemoteStorageBuilder {
     }
 
     /// Builds the stacks.
-    pub fn build(self) -> RemoteStorage {
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidArgument`](RemoteStorageError::InvalidArgument) that names a limit which could let
+    /// nothing through, as [`RequestLimits::validate`] finds it.
+    pub fn build(self) -> Result<RemoteStorage, RemoteStorageError> {
+        self.limits.validate()?;
+        Ok(self.assemble())
+    }
+
+    /// Builds the stacks with limits that nobody has checked.
+    pub(crate) fn assemble(self) -> RemoteStorage {
         let Self {
             client,
             prefix,

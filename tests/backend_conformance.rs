@@ -41,7 +41,10 @@ fn open(name: &str) -> Option<Fixture> {
     limits.multipart_threshold = PART as u64;
     limits.multipart_chunk_size = PART;
     limits.max_retries = 2;
-    let storage = RemoteStorage::on(backend).limits(limits).build();
+    let storage = RemoteStorage::builder(backend)
+        .limits(limits)
+        .build()
+        .unwrap();
     Some(Fixture { storage, dir })
 }
 
@@ -164,7 +167,7 @@ async fn a_delete_is_complete_idempotent_and_touches_no_other_segment(fixture: F
     assert_eq!(fixture.fetch(&stays, 0, None).await.unwrap(), "stays");
     let directory = partition_dir_key(fixture.storage.prefix(), &stays).unwrap();
     let target = StoreTarget::object(directory);
-    let listing = fixture.storage.store().send(List { target }).await.unwrap();
+    let listing = fixture.storage.send(List { target }).await.unwrap();
     assert_eq!(listing.objects.len(), 6, "{:?}", listing.objects);
 }
 
@@ -183,7 +186,7 @@ async fn a_create_happens_once(fixture: Fixture) {
         payload: PutPayload::from_static(bytes),
         sha256: Sha256::digest(bytes).into(),
     };
-    let store = fixture.storage.store();
+    let store = &fixture.storage;
     let first = store.send(create(b"ours")).await.unwrap();
     assert!(first.create_precondition);
     let again = store.send(create(b"ours")).await.unwrap();
@@ -206,7 +209,7 @@ async fn of_many_rival_creates_one_wins(fixture: Fixture) {
             payload: vec![rival; 1_000].into(),
             sha256: Sha256::digest(vec![rival; 1_000]).into(),
         };
-        fixture.storage.store().send(create)
+        fixture.storage.send(create)
     });
     let results = futures::future::join_all(rivals).await;
     assert_eq!(
@@ -223,7 +226,7 @@ async fn of_many_rival_creates_one_wins(fixture: Fixture) {
 async fn an_upload_is_completed_as_a_create_once_or_refused(fixture: Fixture) {
     let metadata = metadata_of_nothing();
     let target = fixture.target(&metadata, LOG_FILE_SUFFIX);
-    let store = fixture.storage.store();
+    let store = &fixture.storage;
     let log = [pattern(PART, 3), pattern(77, 4)];
     let uploaded = async |parts: [Vec<u8>; 2]| {
         let mode = WriteMode::Create {
@@ -285,7 +288,7 @@ async fn an_upload_is_completed_as_a_create_once_or_refused(fixture: Fixture) {
 async fn an_abandoned_upload_shows_nothing_and_can_be_given_up(fixture: Fixture) {
     let metadata = metadata_of_nothing();
     let target = fixture.target(&metadata, LOG_FILE_SUFFIX);
-    let store = fixture.storage.store();
+    let store = &fixture.storage;
     let upload = store
         .send(StartUpload {
             target: target.clone(),
@@ -332,7 +335,7 @@ async fn an_abandoned_upload_shows_nothing_and_can_be_given_up(fixture: Fixture)
 async fn a_listing_of_what_is_not_there_is_empty(fixture: Fixture) {
     let directory = partition_dir_key(fixture.storage.prefix(), &metadata_of_nothing()).unwrap();
     let target = StoreTarget::object(directory);
-    let listing = fixture.storage.store().send(List { target }).await.unwrap();
+    let listing = fixture.storage.send(List { target }).await.unwrap();
     assert_eq!(listing, krabka_remote_storage::ops::Listing::default());
 }
 

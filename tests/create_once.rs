@@ -5,22 +5,29 @@ mod support;
 use std::sync::Arc;
 use std::time::Duration;
 
-use krabka_remote_storage::backends::{ObjectStoreClient, StoreHandles, StoreRequests};
+use krabka_remote_storage::backends::{ObjectStoreClient, RequestLimits, StoreHandles};
 use krabka_remote_storage::ops::{Create, StoreTarget, Written};
-use krabka_remote_storage::{ErrorKind, RemoteStorageError};
+use krabka_remote_storage::{ErrorKind, RemoteStorage, RemoteStorageError};
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutPayload};
 use sha2::{Digest as _, Sha256};
-use tower::layer::util::Identity;
 
 use support::store::{Fate, Outcome, TestStore};
 
 const KEY: &str = "tier/object";
 const BYTES: &[u8] = b"these very bytes";
 
-fn requests(store: &Arc<TestStore>) -> StoreRequests {
+fn storage(store: &Arc<TestStore>) -> RemoteStorage {
     let handles = StoreHandles::opaque(Arc::clone(store) as Arc<dyn ObjectStore>);
-    StoreRequests::new(Arc::new(ObjectStoreClient::new(handles)), &Identity::new())
+    // One attempt a request, so that each answer is seen as it is.
+    let limits = RequestLimits {
+        max_retries: 0,
+        ..RequestLimits::default()
+    };
+    RemoteStorage::builder(Arc::new(ObjectStoreClient::new(handles)))
+        .limits(limits)
+        .build()
+        .unwrap()
 }
 
 async fn create(
@@ -32,7 +39,7 @@ async fn create(
         payload: PutPayload::from_static(bytes),
         sha256: Sha256::digest(bytes).into(),
     };
-    requests(store).send(create).await
+    storage(store).send(create).await
 }
 
 fn only(

@@ -33,6 +33,7 @@ fn open(root: &Path) -> RemoteStorage {
     RemoteStorage::builder(Arc::new(LocalClient::new(root)))
         .limits(limits)
         .build()
+        .unwrap()
 }
 
 /// Polls `call` so many times at most. Answers whether it came to its end.

@@ -10,12 +10,11 @@ use krabka_remote_storage::metadata::InmemoryRemoteLogMetadataManager;
 use krabka_remote_storage::ops::{List, StoreTarget};
 use krabka_remote_storage::rebuild::TierRebuilder;
 use krabka_remote_storage::{
-    FetchIndex, FetchSegment, LeaderEpoch, RemoteLogReader, RemoteStorage, RlmmCacheDump,
-    TopicIdPartition, parse_partition_dir_name,
+    LeaderEpoch, RemoteLogReader, RemoteStorage, RlmmCacheDump, TopicIdPartition,
+    parse_partition_dir_name,
 };
 use proptest::prelude::*;
 use serde_json::Value;
-use tower::service_fn;
 
 fn data() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data")
@@ -49,22 +48,10 @@ impl Tiered {
 /// Opens every partition that is in the tier and that the consumer was asked about.
 async fn tiered_partitions() -> Vec<Tiered> {
     let root = data().join("tier/kafka-tiered-storage");
-    let storage = RemoteStorage::builder(Arc::new(LocalClient::new(&root))).build();
-    let fetch_segment = {
-        let storage = storage.clone();
-        service_fn(move |op: FetchSegment| {
-            let storage = storage.clone();
-            async move { storage.fetch(op).await }
-        })
-    };
-    let fetch_index = {
-        let storage = storage.clone();
-        service_fn(move |op: FetchIndex| {
-            let storage = storage.clone();
-            async move { storage.fetch_index(op).await }
-        })
-    };
-    let rebuilder = TierRebuilder::new(fetch_segment, fetch_index);
+    let storage = RemoteStorage::builder(Arc::new(LocalClient::new(&root)))
+        .build()
+        .unwrap();
+    let rebuilder = TierRebuilder::new(storage.clone());
     let metadata = Arc::new(InmemoryRemoteLogMetadataManager::new());
     let mut tiered = Vec::new();
     for entry in std::fs::read_dir(&root).unwrap() {
@@ -76,7 +63,7 @@ async fn tiered_partitions() -> Vec<Tiered> {
         }
         let partition = TopicIdPartition::new(parsed.topic_id, parsed.topic, parsed.partition);
         let target = StoreTarget::object(object_store::path::Path::from(dir));
-        let listing = storage.store().send(List { target }).await.unwrap();
+        let listing = storage.send(List { target }).await.unwrap();
         let rebuilt = rebuilder
             .rebuild_partition(&partition, &listing)
             .await

@@ -67,7 +67,8 @@ async fn copy_of_1_gib(delay: Duration) {
         ObjectStoreClient::new(StoreHandles::with_multipart(Arc::new(SinkStore { delay })));
     let storage = RemoteStorage::builder(Arc::new(client))
         .limits(limits)
-        .build();
+        .build()
+        .unwrap();
 
     let heap = Heap::start();
     storage
@@ -87,7 +88,9 @@ async fn fetch_from_memory() {
     let key = segment_key(&KeyPrefix::default(), &metadata, LOG_FILE_SUFFIX).unwrap();
     store.put(&key, vec![7; 1 << 30].into()).await.unwrap();
     let handles = StoreHandles::with_multipart(Arc::clone(&store));
-    let storage = RemoteStorage::builder(Arc::new(ObjectStoreClient::new(handles))).build();
+    let storage = RemoteStorage::builder(Arc::new(ObjectStoreClient::new(handles)))
+        .build()
+        .unwrap();
     let fetch = || {
         FetchSegment::new(
             Arc::clone(&metadata),
@@ -135,7 +138,9 @@ async fn fetch_from_a_local_file() {
         .unwrap()
         .set_len(1 << 30)
         .unwrap();
-    let storage = RemoteStorage::builder(Arc::new(LocalClient::new(dir.path()))).build();
+    let storage = RemoteStorage::builder(Arc::new(LocalClient::new(dir.path())))
+        .build()
+        .unwrap();
     let fetch = || FetchSegment::new(Arc::clone(&metadata), 4_096, Some(4_096 + 65_535));
     for _ in 0..3 {
         storage.fetch(fetch()).await.unwrap();
@@ -163,7 +168,8 @@ async fn warm_reads_over_memory() {
     let handles = StoreHandles::with_multipart(Arc::clone(&store));
     let storage = RemoteStorage::builder(Arc::new(ObjectStoreClient::new(handles)))
         .index_cache(cache.clone())
-        .build();
+        .build()
+        .unwrap();
     let reader = RemoteLogReader::new(storage, Arc::clone(&tier.metadata) as _);
     let partition = segment.partition_id();
     let offset = |call: u64| {
@@ -215,7 +221,8 @@ async fn warm_reads_over_memory() {
         StoreHandles::with_multipart(Arc::clone(&store)),
     )))
     .index_cache(cache)
-    .build();
+    .build()
+    .unwrap();
     let mut most = 0;
     for call in 0..1_000 {
         let heap = Heap::start();

@@ -142,7 +142,7 @@ async fn spans_logs_errors_and_debug_have_no_secret() {
             }
             // Where the store can hold one, this reads the bucket's policy.
             let worm = WormConfig::default();
-            let archive = RemoteStorage::with_worm(config.open().unwrap(), &worm).await;
+            let archive = RemoteStorage::start_archive(config.open().unwrap(), &worm).await;
             shown += &printed(&archive.unwrap_err());
         }
     }

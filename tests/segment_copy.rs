@@ -36,6 +36,7 @@ fn storage(store: &Arc<TestStore>, limits: RequestLimits) -> RemoteStorage {
     RemoteStorage::builder(Arc::new(ObjectStoreClient::new(handles)))
         .limits(limits)
         .build()
+        .unwrap()
 }
 
 /// The same store, as a client of which nothing else is known.
@@ -44,6 +45,7 @@ fn opaque_storage(store: &Arc<TestStore>, limits: RequestLimits) -> RemoteStorag
     RemoteStorage::builder(Arc::new(ObjectStoreClient::new(handles)))
         .limits(limits)
         .build()
+        .unwrap()
 }
 
 fn copy_of(dir: &tempfile::TempDir, log: &[u8]) -> CopySegment {

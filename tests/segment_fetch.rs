@@ -5,25 +5,29 @@ mod support;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use krabka_remote_storage::backends::{Fetcher, ObjectStoreClient, StoreHandles, StoreRequests};
+use krabka_remote_storage::backends::{ObjectStoreClient, RequestLimits, StoreHandles};
 use krabka_remote_storage::layout::{KeyPrefix, segment_key};
 use krabka_remote_storage::{
-    ErrorKind, FetchIndex, FetchSegment, IndexType, LOG_FILE_SUFFIX, RemoteStorageError,
+    ErrorKind, FetchIndex, FetchSegment, IndexType, LOG_FILE_SUFFIX, RemoteStorage,
+    RemoteStorageError,
 };
 use object_store::ObjectStoreExt;
 use tower::ServiceExt;
-use tower::layer::util::Identity;
 
 use support::segments::metadata;
 use support::store::{Fate, Outcome, TestStore};
 
-fn fetcher(store: &Arc<TestStore>) -> Fetcher {
+fn storage(store: &Arc<TestStore>) -> RemoteStorage {
     let handles = StoreHandles::with_multipart(Arc::clone(store));
-    let client = Arc::new(ObjectStoreClient::new(handles));
-    Fetcher::new(
-        StoreRequests::new(client, &Identity::new()),
-        KeyPrefix::default(),
-    )
+    // One attempt a request, so that each answer is seen as it is.
+    let limits = RequestLimits {
+        max_retries: 0,
+        ..RequestLimits::default()
+    };
+    RemoteStorage::builder(Arc::new(ObjectStoreClient::new(handles)))
+        .limits(limits)
+        .build()
+        .unwrap()
 }
 
 async fn put(store: &TestStore, suffix: &str, bytes: &'static [u8]) {
@@ -42,7 +46,7 @@ async fn fetch(
     end: Option<u32>,
 ) -> Result<Bytes, RemoteStorageError> {
     let fetch = FetchSegment::new(metadata(0x0a, 0, 8), start, end);
-    fetcher(store).oneshot(fetch).await
+    storage(store).oneshot(fetch).await
 }
 
 #[tokio::test]
@@ -148,7 +152,7 @@ async fn a_missing_segment_or_index_is_not_found() {
     put(&store, LOG_FILE_SUFFIX, b"0123456789").await;
     for index in IndexType::ALL {
         let fetch = FetchIndex::new(metadata(0x0a, 0, 8), index);
-        let error = fetcher(&store).oneshot(fetch).await.unwrap_err();
+        let error = storage(&store).oneshot(fetch).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotFound, "{index:?}");
     }
 }
@@ -162,7 +166,7 @@ async fn an_index_is_fetched_whole_by_its_own_suffix() {
     for index in IndexType::ALL {
         store.forget_requests();
         let fetch = FetchIndex::new(metadata(0x0a, 0, 8), index);
-        let bytes = fetcher(&store).oneshot(fetch).await.unwrap();
+        let bytes = storage(&store).oneshot(fetch).await.unwrap();
         assert_eq!(bytes, index.suffix());
         assert_eq!(store.requests().len(), 1);
     }

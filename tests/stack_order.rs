@@ -58,7 +58,7 @@ async fn each_combination_of_refusals_refuses_just_that_before_any_request() {
         if refuse_deletes {
             builder = builder.refuse_deletes();
         }
-        let storage = builder.build();
+        let storage = builder.build().unwrap();
         copy(&storage).await.unwrap();
         store.forget_requests();
 
@@ -134,7 +134,7 @@ async fn the_seal_is_below_the_deadline_and_above_the_copier_and_brings_the_refu
             copy_deadline: Duration::from_secs(10),
             ..RequestLimits::default()
         };
-        let mut builder = builder(&store).limits(limits).seal(
+        let mut builder = builder(&store).limits(limits).seal_on_unchecked_store(
             WormArchiver::new(None),
             RULES,
             MultipartCreate::Conditional,
@@ -146,7 +146,7 @@ async fn the_seal_is_below_the_deadline_and_above_the_copier_and_brings_the_refu
         if cached {
             builder = builder.index_cache(cache.clone());
         }
-        let storage = builder.build();
+        let storage = builder.build().unwrap();
 
         // What the seal asks for is missing: refused before the copier looks at the files.
         let error = copy(&storage).await.unwrap_err();
@@ -200,8 +200,9 @@ async fn close_waits_for_a_commit_whose_caller_is_gone() {
     let store = TestStore::new();
     slow_manifests(&store);
     let storage = builder(&store)
-        .seal(WormArchiver::new(None), RULES, MultipartCreate::Conditional)
-        .build();
+        .seal_on_unchecked_store(WormArchiver::new(None), RULES, MultipartCreate::Conditional)
+        .build()
+        .unwrap();
     let dir = tempfile::tempdir().unwrap();
     let sealed = sealed(&dir);
     let gone = tokio::time::timeout(Duration::from_secs(5), storage.copy(sealed)).await;
@@ -228,6 +229,7 @@ async fn with_no_retries_one_attempt_is_all_and_with_n_it_is_n_plus_one() {
         let error = builder(&store)
             .limits(limits)
             .build()
+            .unwrap()
             .fetch(fetch())
             .await
             .unwrap_err();
@@ -247,7 +249,7 @@ async fn the_timeout_is_inside_the_retry_and_bounds_each_attempt() {
         },
         ..Fate::default()
     });
-    let storage = builder(&store).build();
+    let storage = builder(&store).build().unwrap();
     let began = Instant::now();
     let error = storage.fetch(fetch()).await.unwrap_err();
     // Two attempts of 30 s each, and pauses of at most 100 and 200 ms: then it is not found.
@@ -274,7 +276,7 @@ async fn permits_are_inside_the_retry_so_that_a_backoff_holds_none() {
         max_reads: 1,
         ..RequestLimits::default()
     };
-    let storage = builder(&store).limits(limits).build();
+    let storage = builder(&store).limits(limits).build().unwrap();
     copy(&storage).await.unwrap();
     let failing = tokio::spawn({
         let storage = storage.clone();
@@ -305,7 +307,7 @@ async fn reads_and_writes_have_permits_of_their_own() {
         max_writes: 3,
         ..RequestLimits::default()
     };
-    let storage = builder(&store).limits(limits).build();
+    let storage = builder(&store).limits(limits).build().unwrap();
     let copies = (0..4).map(|_| copy(&storage));
     let fetches = (0..8).map(|_| storage.fetch(fetch()));
     let (copied, _) = futures::future::join(
@@ -329,7 +331,7 @@ async fn the_copy_deadline_is_above_the_wait_for_a_permit() {
         copy_deadline: Duration::from_secs(50),
         ..RequestLimits::default()
     };
-    let storage = builder(&store).limits(limits).build();
+    let storage = builder(&store).limits(limits).build().unwrap();
     let began = Instant::now();
     let error = copy(&storage).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TimedOut);
@@ -347,7 +349,7 @@ async fn close_refuses_new_calls_waits_for_those_in_flight_and_names_what_it_cut
         },
         ..Fate::default()
     });
-    let storage = builder(&store).build();
+    let storage = builder(&store).build().unwrap();
     let short = tokio::spawn({
         let storage = storage.clone();
         async move { storage.fetch(fetch()).await }
@@ -379,9 +381,8 @@ async fn close_refuses_new_calls_waits_for_those_in_flight_and_names_what_it_cut
         storage.delete(delete()).await.unwrap_err(),
         copy(&storage).await.unwrap_err(),
     ] {
-        assert!(
-            matches!(&error, RemoteStorageError::InvalidArgument(text) if text.contains("closed"))
-        );
+        assert_eq!(error.kind(), ErrorKind::Closed);
+        assert!(error.to_string().contains("has been closed"), "{error}");
     }
     assert_eq!(
         storage.close(Duration::ZERO).await,
@@ -392,7 +393,7 @@ async fn close_refuses_new_calls_waits_for_those_in_flight_and_names_what_it_cut
 #[tokio::test]
 async fn a_handle_that_nobody_uses_closes_at_once() {
     let store = TestStore::new();
-    let storage = builder(&store).build();
+    let storage = builder(&store).build().unwrap();
     copy(&storage).await.unwrap();
     let report = storage.close(Duration::from_hours(1)).await;
     assert!(report.cut_off.is_empty());
@@ -419,7 +420,7 @@ async fn the_index_cache_is_above_the_fetcher_and_below_a_refusal() {
         if write_only {
             builder = builder.write_only();
         }
-        let storage = builder.build();
+        let storage = builder.build().unwrap();
         copy_with_index(&storage, 0x1e).await;
         store.forget_requests();
         for _ in 0..3 {
@@ -447,7 +448,7 @@ fn open(index: IndexType) -> OpenIndex {
 #[tokio::test]
 async fn without_an_index_cache_each_call_is_a_request() {
     let store = TestStore::new();
-    let storage = builder(&store).build();
+    let storage = builder(&store).build().unwrap();
     copy_with_index(&storage, 0x1e).await;
     store.forget_requests();
     for _ in 0..2 {
@@ -466,7 +467,7 @@ async fn without_an_index_cache_each_call_is_a_request() {
 async fn a_deleted_segment_is_gone_from_the_index_cache_too() {
     let store = TestStore::new();
     let cache = IndexCacheConfig::memory().open().unwrap();
-    let storage = builder(&store).index_cache(cache.clone()).build();
+    let storage = builder(&store).index_cache(cache.clone()).build().unwrap();
     copy_with_index(&storage, 0x1e).await;
     storage.fetch_index(index()).await.unwrap();
     assert_eq!(cache.stats().entries, 1);

@@ -79,13 +79,13 @@ pub trait StoreClient: fmt::Debug + Send + Sync + 'static {
 
 /// The innermost service: hands each request to a [`StoreClient`]. Always ready.
 #[derive(Clone, Debug)]
-pub struct Store {
+pub(crate) struct Store {
     client: Arc<dyn StoreClient>,
 }
 
 impl Store {
     /// A service over this client.
-    pub fn new(client: Arc<dyn StoreClient>) -> Self {
+    pub(crate) fn new(client: Arc<dyn StoreClient>) -> Self {
         Self { client }
     }
 }

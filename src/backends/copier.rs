@@ -29,14 +29,14 @@ const CLEAN_UP_LIMIT: Duration = Duration::from_secs(10);
 
 /// How a copy cuts objects into requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CopyTuning {
+pub(crate) struct CopyTuning {
     /// Objects of this length in bytes or more are uploaded in parts.
-    pub multipart_threshold: u64,
+    pub(crate) multipart_threshold: u64,
     /// The length of a part in bytes; the last may be shorter.
-    pub multipart_chunk_size: usize,
+    pub(crate) multipart_chunk_size: usize,
     /// Parts of one object that are read or under way at once. Times the part size this bounds a
     /// copy's memory, beside one object below the threshold.
-    pub max_parts_in_flight: usize,
+    pub(crate) max_parts_in_flight: usize,
 }
 
 /// Answers [`CopySegment`]. Always ready.
@@ -51,7 +51,7 @@ pub struct CopyTuning {
 /// A copier that [writes once](Self::write_once) takes the digest of the bytes that it sends,
 /// replaces nothing, and removes nothing, whatever happens: the keys of a failed copy are burnt.
 #[derive(Clone, Debug)]
-pub struct Copier {
+pub(crate) struct Copier {
     store: StoreRequests,
     prefix: KeyPrefix,
     tuning: CopyTuning,
@@ -62,7 +62,7 @@ pub struct Copier {
 
 impl Copier {
     /// A copier to keys that begin with `prefix`. Aborts that outlive their copy run in `tasks`.
-    pub fn new(
+    pub(crate) fn new(
         store: StoreRequests,
         prefix: KeyPrefix,
         tuning: CopyTuning,
@@ -79,7 +79,7 @@ impl Copier {
 
     /// Creates every object, and large ones like this.
     #[must_use]
-    pub fn write_once(mut self, large: MultipartCreate) -> Self {
+    pub(crate) fn write_once(mut self, large: MultipartCreate) -> Self {
         self.once = Some(large);
         self
     }

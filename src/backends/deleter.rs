@@ -18,14 +18,14 @@ use crate::ops::{Delete, DeleteSegment, OpFuture, StoreTarget};
 /// whatever becomes of the others, and the first error is returned; the call can be repeated.
 /// Dropping a call leaves what was not deleted yet.
 #[derive(Clone, Debug)]
-pub struct Deleter {
+pub(crate) struct Deleter {
     store: StoreRequests,
     prefix: KeyPrefix,
 }
 
 impl Deleter {
     /// A deleter for the segments whose keys begin with `prefix`.
-    pub fn new(store: StoreRequests, prefix: KeyPrefix) -> Self {
+    pub(crate) fn new(store: StoreRequests, prefix: KeyPrefix) -> Self {
         Self { store, prefix }
     }
 

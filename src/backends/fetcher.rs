@@ -22,7 +22,7 @@ const RANGE_NOT_SATISFIABLE: u16 = 416;
 ///
 /// Dropping a call drops its request; nothing is left behind.
 #[derive(Debug)]
-pub struct Fetcher {
+pub(crate) struct Fetcher {
     /// Shared with the calls in flight.
     tier: Arc<Tier>,
     recent: RecentLogs,
@@ -89,7 +89,7 @@ fn have_one_key(
 
 impl Fetcher {
     /// A fetcher for the segments whose keys begin with `prefix`.
-    pub fn new(store: StoreRequests, prefix: KeyPrefix) -> Self {
+    pub(crate) fn new(store: StoreRequests, prefix: KeyPrefix) -> Self {
         Self {
             tier: Arc::new(Tier { store, prefix }),
             recent: RecentLogs::default(),
@@ -152,7 +152,7 @@ impl Service<FetchSegment> for Fetcher {
 }
 
 /// The response future of a [`Fetcher`] that has sent its request.
-pub struct Fetching {
+pub(crate) struct Fetching {
     tier: Arc<Tier>,
     target: StoreTarget,
     start: u64,

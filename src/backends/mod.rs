@@ -34,7 +34,8 @@ mod source;
 mod upload;
 mod write_once;
 
-pub use client::{Store, StoreClient};
+pub(crate) use client::Store;
+pub use client::StoreClient;
 #[cfg(feature = "azure")]
 pub use config::AzureConfig;
 #[cfg(feature = "gcp")]
@@ -45,13 +46,14 @@ pub use config::{
     Backend, DEFAULT_MULTIPART_CHUNK_SIZE, DEFAULT_MULTIPART_THRESHOLD, ObjectStoreConfig,
     RequestLimits, StoreKind,
 };
-pub use copier::{Copier, CopyTuning};
-pub use deleter::Deleter;
-pub use fetcher::Fetcher;
+pub(crate) use copier::{Copier, CopyTuning};
+pub(crate) use deleter::Deleter;
+pub(crate) use fetcher::Fetcher;
 #[cfg(feature = "_http")]
 pub use http::HttpStoreConnector;
 pub use local::LocalClient;
 pub use object::{ObjectStoreClient, Reconnect, RetentionReader, StoreHandles, UploadLister};
-pub use requests::{StoreRequest, StoreRequests};
+pub use requests::StoreRequest;
+pub(crate) use requests::StoreRequests;
 pub(crate) use self_test::{refuses_second_completion, refuses_second_create};
 pub use write_once::MultipartCreate;

@@ -14,7 +14,7 @@ use crate::ops::{
 
 /// Every store request, each a finished stack. A clone is one reference.
 #[derive(Clone)]
-pub struct StoreRequests {
+pub(crate) struct StoreRequests {
     stacks: Arc<Stacks>,
 }
 
@@ -36,7 +36,7 @@ struct Stacks {
 
 impl StoreRequests {
     /// Wraps each request to `client` in `layer`, the attempt layers.
-    pub fn new<L>(client: Arc<dyn StoreClient>, layer: &L) -> Self
+    pub(crate) fn new<L>(client: Arc<dyn StoreClient>, layer: &L) -> Self
     where
         L: Layer<Store>,
         L::Service: OpService<Get>
@@ -76,7 +76,7 @@ impl StoreRequests {
     /// The same requests without the two that replace and remove objects: these are answered with
     /// an error, and hold no path to the store.
     #[must_use]
-    pub fn write_once(&self) -> Self {
+    pub(crate) fn write_once(&self) -> Self {
         let stacks = &self.stacks;
         let refuse_put = service_fn(|put: Put| async move {
             Err(RemoteStorageError::InvalidArgument(format!(
@@ -108,12 +108,15 @@ impl StoreRequests {
     }
 
     /// The store below the layers.
-    pub fn client(&self) -> &Arc<dyn StoreClient> {
+    pub(crate) fn client(&self) -> &Arc<dyn StoreClient> {
         &self.stacks.client
     }
 
     /// Sends one request, repeated as the layers see fit.
-    pub async fn send<R: StoreRequest>(&self, request: R) -> Result<R::Output, RemoteStorageError> {
+    pub(crate) async fn send<R: StoreRequest>(
+        &self,
+        request: R,
+    ) -> Result<R::Output, RemoteStorageError> {
         self.begin(request).await
     }
 
@@ -145,21 +148,21 @@ impl std::fmt::Debug for StoreRequests {
     }
 }
 
-/// A request that [`StoreRequests::send`] has a stack for.
-pub trait StoreRequest: StorageOp + sealed::Sealed {
-    #[doc(hidden)]
-    fn stack(requests: &StoreRequests) -> &OpStack<Self>;
-}
+/// A request that [`RemoteStorage::send`](crate::RemoteStorage::send) takes: each that stands in
+/// [`ops`](crate::ops) as a store request.
+#[allow(private_bounds, reason = "a request is not for others to add")]
+pub trait StoreRequest: StorageOp + HasStack {}
 
-mod sealed {
-    pub trait Sealed {}
+/// A request that [`StoreRequests`] has a stack for.
+pub(crate) trait HasStack: StorageOp {
+    fn stack(requests: &StoreRequests) -> &OpStack<Self>;
 }
 
 macro_rules! stacks {
     ($($request:ident => $field:ident,)*) => {$(
-        impl sealed::Sealed for $request {}
+        impl StoreRequest for $request {}
 
-        impl StoreRequest for $request {
+        impl HasStack for $request {
             fn stack(requests: &StoreRequests) -> &OpStack<Self> {
                 &requests.stacks.$field
             }

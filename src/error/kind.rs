@@ -27,11 +27,13 @@ pub enum ErrorKind {
     Corrupt,
     /// Try again when the metadata has caught up.
     NotReady,
+    /// The handle was closed: open another one.
+    Closed,
 }
 
 impl ErrorKind {
     /// Every kind.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Io,
         Self::NotFound,
         Self::Invalid,
@@ -43,6 +45,7 @@ impl ErrorKind {
         Self::OutcomeUnknown,
         Self::Corrupt,
         Self::NotReady,
+        Self::Closed,
     ];
 
     /// The stable name, used as the metric label `outcome`.
@@ -59,6 +62,7 @@ impl ErrorKind {
             Self::OutcomeUnknown => "outcome_unknown",
             Self::Corrupt => "corrupt",
             Self::NotReady => "not_ready",
+            Self::Closed => "closed",
         }
     }
 }
@@ -82,7 +86,8 @@ mod tests {
                 "timed_out",
                 "outcome_unknown",
                 "corrupt",
-                "not_ready"
+                "not_ready",
+                "closed"
             ]
         );
     }

@@ -171,6 +171,12 @@ pub enum RemoteStorageError {
         /// The partition of the metadata topic.
         partition: i32,
     },
+    /// The storage handle was closed before the call.
+    #[error("{operation} was called on a storage handle that has been closed")]
+    Closed {
+        /// The operation.
+        operation: OpKind,
+    },
 }
 
 fn timed_out_text(
@@ -313,6 +319,7 @@ impl RemoteStorageError {
             }
             Self::Corrupt { .. } => ErrorKind::Corrupt,
             Self::NotReady { .. } => ErrorKind::NotReady,
+            Self::Closed { .. } => ErrorKind::Closed,
         }
     }
 

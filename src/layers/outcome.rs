@@ -15,7 +15,7 @@ pub(super) enum Outcome {
 
 impl Outcome {
     /// Every outcome, each at its [`index`](Self::index).
-    pub(super) const ALL: [Self; 13] = [
+    pub(super) const ALL: [Self; 14] = [
         Self::Ok,
         Self::Cancelled,
         Self::Failed(ErrorKind::ALL[0]),
@@ -29,6 +29,7 @@ impl Outcome {
         Self::Failed(ErrorKind::ALL[8]),
         Self::Failed(ErrorKind::ALL[9]),
         Self::Failed(ErrorKind::ALL[10]),
+        Self::Failed(ErrorKind::ALL[11]),
     ];
 
     pub(super) fn of<T>(result: &Result<T, RemoteStorageError>) -> Self {

@@ -75,10 +75,9 @@ impl Lifecycle {
             // Under the lock, so that a call is either refused or seen by `close`.
             let mut calls = shard.lock();
             if calls.closed {
-                return Err(RemoteStorageError::InvalidArgument(format!(
-                    "{} was called on a storage handle that has been closed",
-                    Op::KIND
-                )));
+                return Err(RemoteStorageError::Closed {
+                    operation: Op::KIND,
+                });
             }
             Entry {
                 shard,

@@ -51,7 +51,7 @@ impl RemoteStorage {
     /// # Cancellation
     ///
     /// A dropped call may leave the probe, and gives its multipart upload up.
-    pub async fn with_worm(
+    pub async fn start_archive(
         backend: Backend,
         config: &WormConfig,
     ) -> Result<RemoteStorageBuilder, RemoteStorageError> {
@@ -62,7 +62,7 @@ impl RemoteStorage {
 
         let backend = backend.with_checksums()?;
         let kind = backend.kind().clone();
-        let trial = Self::on(backend.clone()).build();
+        let trial = Self::builder(backend.clone()).build()?;
         let policy = match bucket {
             Some(bucket) => trial.retention(&bucket).await?,
             None => RetentionPolicy::default(),
@@ -89,7 +89,7 @@ impl RemoteStorage {
             custom_metadata_limit: config.custom_metadata_limit,
             require_version_ids: policy.versioned,
         };
-        let builder = Self::on(backend).seal(archiver, rules, large);
+        let builder = Self::builder(backend).seal_on_unchecked_store(archiver, rules, large);
         Ok(if config.write_only {
             builder.write_only()
         } else {

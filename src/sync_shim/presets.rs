@@ -91,7 +91,7 @@ impl LocalTieredStorage {
         let client = Arc::new(LocalClient::new(root.clone()));
         Self {
             root,
-            manager: BlockingStorageManager::new(RemoteStorage::builder(client).build()),
+            manager: BlockingStorageManager::new(RemoteStorage::builder(client).assemble()),
         }
     }
 
@@ -172,25 +172,25 @@ impl S3RemoteStorage {
     }
 
     /// Makes the tier a write-once archive, and waits until its store was looked at: see
-    /// [`RemoteStorage::with_worm`], whose errors these are.
+    /// [`RemoteStorage::start_archive`], whose errors these are.
     ///
     /// For a tier that is not yet in use, as with
     /// [`with_multipart_tuning`](Self::with_multipart_tuning). It may be called from any thread,
     /// as the calls of a [`BlockingStorageManager`] may.
     pub fn with_worm(self, config: &WormConfig) -> Result<Self, RemoteStorageError> {
-        let start = RemoteStorage::with_worm(self.backend.clone(), config);
+        let start = RemoteStorage::start_archive(self.backend.clone(), config);
         let builder = self.manager.wait(start)?;
         Ok(Self::of(self.backend, builder, true))
     }
 
     fn on(backend: Backend) -> Self {
-        let builder = RemoteStorage::on(backend.clone());
+        let builder = RemoteStorage::builder(backend.clone());
         Self::of(backend, builder, false)
     }
 
     fn of(backend: Backend, builder: RemoteStorageBuilder, is_archive: bool) -> Self {
         Self {
-            manager: BlockingStorageManager::new(builder.clone().build()),
+            manager: BlockingStorageManager::new(builder.clone().assemble()),
             backend,
             builder,
             is_archive,

@@ -96,26 +96,14 @@ fn copy(from: &Path, to: &Path) {
 
 /// The segments of a partition that a listing of the tier shows, in their order.
 async fn segments_in(tier: &Path, partition: &TopicIdPartition) -> Vec<RemoteLogSegmentMetadata> {
-    let storage = RemoteStorage::builder(Arc::new(LocalClient::new(tier))).build();
-    let fetch_segment = {
-        let storage = storage.clone();
-        service_fn(move |op: FetchSegment| {
-            let storage = storage.clone();
-            async move { storage.fetch(op).await }
-        })
-    };
-    let fetch_index = {
-        let storage = storage.clone();
-        service_fn(move |op: FetchIndex| {
-            let storage = storage.clone();
-            async move { storage.fetch_index(op).await }
-        })
-    };
+    let storage = RemoteStorage::builder(Arc::new(LocalClient::new(tier)))
+        .build()
+        .unwrap();
     let topic_id = kafka_uuid(partition.topic_id);
     let dir = format!("{}-{}-{topic_id}", partition.topic, partition.partition);
     let target = StoreTarget::object(object_store::path::Path::from(dir));
-    let listing = storage.store().send(List { target }).await.unwrap();
-    let rebuilder = TierRebuilder::new(fetch_segment, fetch_index);
+    let listing = storage.send(List { target }).await.unwrap();
+    let rebuilder = TierRebuilder::new(storage.clone());
     let rebuilt = rebuilder.rebuild_partition(partition, &listing).await;
     let rebuilt = rebuilt.unwrap();
     assert!(rebuilt.skipped.is_empty(), "{:?}", rebuilt.skipped);

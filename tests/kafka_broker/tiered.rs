@@ -197,7 +197,9 @@ async fn what_brokers_have_tiered_is_read_here_as_their_consumers_read_it() {
     })
     .await;
 
-    let storage = RemoteStorage::builder(Arc::new(LocalClient::new(kafka.tier()))).build();
+    let storage = RemoteStorage::builder(Arc::new(LocalClient::new(kafka.tier())))
+        .build()
+        .unwrap();
     for (partition, number) in partitions.iter().zip(0..) {
         let expected = filled.expected(number);
         let (earliest, last) = (

@@ -156,7 +156,7 @@ async fn an_open_upload_is_listed_with_the_rule_that_clears_it_and_removed() {
     let segment = "00000000000000000011-AAAAAAAAAAAAAAAAAAAA_g";
     let key = format!("{prefix}/orders-7-AAAAAAAAAAAAAAAAAAAAAQ/{segment}.log");
     let target = StoreTarget::object(key.as_str().into());
-    storage.store().send(StartUpload { target }).await.unwrap();
+    storage.send(StartUpload { target }).await.unwrap();
 
     let url = format!("s3://krabka-plain/{prefix}");
     let run = |arguments: &[&str]| run(&variables, arguments);

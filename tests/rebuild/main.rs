@@ -9,31 +9,36 @@ use std::fs;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use krabka_remote_storage::backends::{Fetcher, ObjectStoreClient, StoreHandles, StoreRequests};
+use krabka_remote_storage::backends::{ObjectStoreClient, RequestLimits, StoreHandles};
 use krabka_remote_storage::layout::{KeyPrefix, parse_partition_dir_name, segment_key};
 use krabka_remote_storage::metadata::RemoteLogMetadataCache;
 use krabka_remote_storage::ops::Listing;
 use krabka_remote_storage::rebuild::{RebuiltPartition, TierRebuilder, list_segments};
 use krabka_remote_storage::{
     ErrorKind, IndexType, LOG_FILE_SUFFIX, LeaderEpoch, RemoteLogSegmentMetadata,
-    RemoteLogSegmentState, RemoteStorageError, TopicIdPartition, kafka_uuid,
+    RemoteLogSegmentState, RemoteStorage, RemoteStorageError, TopicIdPartition, kafka_uuid,
 };
 use object_store::path::Path;
 use object_store::{ObjectStore as _, ObjectStoreExt as _};
 use proptest::prelude::*;
-use tower::layer::util::Identity;
 use uuid::Uuid;
 
 use support::metadata_topic::{answers, data, epoch, int, replay, rows};
 use support::segments::metadata;
 use support::store::{Fate, Outcome, TestStore};
 
-fn rebuilder(store: &Arc<TestStore>) -> TierRebuilder<Fetcher, Fetcher> {
+fn rebuilder(store: &Arc<TestStore>) -> TierRebuilder<RemoteStorage> {
     let handles = StoreHandles::with_multipart(Arc::clone(store));
-    let client = Arc::new(ObjectStoreClient::new(handles));
-    let requests = StoreRequests::new(client, &Identity::new());
-    let fetcher = Fetcher::new(requests, KeyPrefix::default());
-    TierRebuilder::new(fetcher.clone(), fetcher)
+    // One attempt a request, so that each answer is seen as it is.
+    let limits = RequestLimits {
+        max_retries: 0,
+        ..RequestLimits::default()
+    };
+    let storage = RemoteStorage::builder(Arc::new(ObjectStoreClient::new(handles)))
+        .limits(limits)
+        .build()
+        .unwrap();
+    TierRebuilder::new(storage)
 }
 
 async fn listing(store: &TestStore, dir: &str) -> Listing {

@@ -143,8 +143,9 @@ async fn what_cannot_be_sealed_is_refused_before_the_first_object() {
     let public = *trusted().get(KEY_ID).unwrap();
     let broken = WormArchiver::new(Some(Arc::new(Broken(public))));
     let keyless = builder(&store)
-        .seal(broken, RULES, MultipartCreate::Conditional)
-        .build();
+        .seal_on_unchecked_store(broken, RULES, MultipartCreate::Conditional)
+        .build()
+        .unwrap();
     let error = keyless
         .copy(copy_to(&dir, 0x1e, 0, genesis()))
         .await
@@ -156,8 +157,9 @@ async fn what_cannot_be_sealed_is_refused_before_the_first_object() {
         ..RULES
     };
     let narrow = builder(&store)
-        .seal(archiver(1), rules, MultipartCreate::Conditional)
-        .build();
+        .seal_on_unchecked_store(archiver(1), rules, MultipartCreate::Conditional)
+        .build()
+        .unwrap();
     let error = narrow
         .copy(copy_to(&dir, 0x1e, 0, genesis()))
         .await
@@ -176,8 +178,9 @@ async fn a_store_that_must_name_versions_and_names_none_gets_no_manifest() {
         ..RULES
     };
     let storage = builder(&store)
-        .seal(archiver(1), rules, MultipartCreate::Conditional)
-        .build();
+        .seal_on_unchecked_store(archiver(1), rules, MultipartCreate::Conditional)
+        .build()
+        .unwrap();
     let dir = dir();
     let error = storage
         .copy(copy_to(&dir, 0x1e, 0, genesis()))
@@ -201,8 +204,9 @@ async fn a_receipt_names_the_version_of_its_manifest_where_that_fits() {
             require_version_ids: true,
         };
         let storage = builder(&store)
-            .seal(archiver(1), rules, MultipartCreate::Conditional)
-            .build();
+            .seal_on_unchecked_store(archiver(1), rules, MultipartCreate::Conditional)
+            .build()
+            .unwrap();
         let dir = dir();
         let receipt = storage
             .copy(copy_to(&dir, 0x1e, 0, genesis()))
@@ -289,8 +293,9 @@ async fn a_deadline_during_the_commit_leaves_the_outcome_open_and_the_commit_run
     };
     let storage = builder(&store)
         .limits(limits)
-        .seal(archiver(1), RULES, MultipartCreate::Conditional)
-        .build();
+        .seal_on_unchecked_store(archiver(1), RULES, MultipartCreate::Conditional)
+        .build()
+        .unwrap();
     let dir = dir();
     let copy = copy_to(&dir, 0x1e, 0, genesis());
     let began = Instant::now();
@@ -419,14 +424,10 @@ async fn an_archive_has_no_way_to_replace_or_remove() {
     let delete = Delete {
         target: target.clone(),
     };
-    let error = storage.store().send(delete).await.unwrap_err();
+    let error = storage.send(delete).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Refused);
     let payload = object_store::PutPayload::from_static(b"x");
-    let error = storage
-        .store()
-        .send(Put { target, payload })
-        .await
-        .unwrap_err();
+    let error = storage.send(Put { target, payload }).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
     assert_eq!(store.requests(), []);
 }

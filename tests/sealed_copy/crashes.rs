@@ -370,11 +370,15 @@ fn dies_at(number: usize, outcome: Outcome, next: Next) {
     let stored = sent && outcome == Outcome::DoneAndHangs;
 
     process().block_on(async {
-        let mut builder = builder(&store).seal(archiver(1), RULES, MultipartCreate::Conditional);
+        let mut builder = builder(&store).seal_on_unchecked_store(
+            archiver(1),
+            RULES,
+            MultipartCreate::Conditional,
+        );
         if next == Next::WriteOnly {
             builder = builder.write_only();
         }
-        let storage = builder.build();
+        let storage = builder.build().unwrap();
         let gone = next == Next::KnowsItIsGone;
         leader.round(&storage, gone).await;
         leader.round(&storage, gone).await;
@@ -402,8 +406,9 @@ async fn a_manifest_that_lands_after_its_epoch_was_closed_is_one_more_and_no_for
     };
     let old = builder(&store)
         .limits(patient)
-        .seal(archiver(1), RULES, MultipartCreate::Conditional)
-        .build();
+        .seal_on_unchecked_store(archiver(1), RULES, MultipartCreate::Conditional)
+        .build()
+        .unwrap();
     let mut leader = Leader::new();
     leader.round(&old, false).await;
     let stamp = leader.seed(&old, false).await;
@@ -473,12 +478,13 @@ async fn two_archivers_a_lost_metadata_store_another_key_and_a_reader_get_four_v
     let mut leader = Leader::new();
     leader.round(&archive(&store), false).await;
     let rotated = builder(&store)
-        .seal(
+        .seal_on_unchecked_store(
             archiver_as(2, "worm-key-2"),
             RULES,
             MultipartCreate::Conditional,
         )
-        .build();
+        .build()
+        .unwrap();
     leader.round(&rotated, false).await;
     leader.round(&rotated, false).await;
     let report = verify(&store).await;

@@ -30,8 +30,9 @@ fn limits() -> RequestLimits {
 fn storage(store: &Arc<TestStore>, large: MultipartCreate) -> RemoteStorage {
     builder(store)
         .limits(limits())
-        .seal(archiver(1), RULES, large)
+        .seal_on_unchecked_store(archiver(1), RULES, large)
         .build()
+        .unwrap()
 }
 
 fn of_log(store: &TestStore, kind: &str) -> usize {
@@ -94,8 +95,9 @@ async fn a_large_object_is_read_back_in_ranges_of_bounded_size() {
     };
     let storage = builder(&store)
         .limits(limits)
-        .seal(archiver(1), RULES, MultipartCreate::ReadBack)
-        .build();
+        .seal_on_unchecked_store(archiver(1), RULES, MultipartCreate::ReadBack)
+        .build()
+        .unwrap();
     let dir = TempDir::new().unwrap();
     let metadata = metadata(0x1e, 0, LENGTH as u64).as_ref().clone();
     let metadata =
@@ -243,10 +245,11 @@ async fn local_tiers_and_memory_create_in_parts_and_read_nothing_back() {
     for config in [local, ObjectStoreConfig::InMemory] {
         let backend = config.open().unwrap();
         let memory = backend.object_store.clone();
-        let storage = RemoteStorage::on(backend)
+        let storage = RemoteStorage::builder(backend)
             .limits(limits())
-            .seal(archiver(1), RULES, MultipartCreate::Conditional)
-            .build();
+            .seal_on_unchecked_store(archiver(1), RULES, MultipartCreate::Conditional)
+            .build()
+            .unwrap();
         let dir = TempDir::new().unwrap();
         let receipt = storage
             .copy(copy_to(&dir, 0x1e, 0, genesis()))
@@ -277,10 +280,11 @@ async fn local_tiers_and_memory_create_in_parts_and_read_nothing_back() {
             copy_to(&dir, 0x1e, 0, genesis()).metadata,
             files(dir.path(), &pattern(40, 77)),
         );
-        let fresh = RemoteStorage::on(config.open().unwrap())
+        let fresh = RemoteStorage::builder(config.open().unwrap())
             .limits(limits())
-            .seal(archiver(1), RULES, MultipartCreate::Conditional)
-            .build();
+            .seal_on_unchecked_store(archiver(1), RULES, MultipartCreate::Conditional)
+            .build()
+            .unwrap();
         if matches!(config, ObjectStoreConfig::Local { .. }) {
             let error = fresh.copy(other).await.unwrap_err();
             assert!(matches!(error, RemoteStorageError::ObjectExists { .. }));

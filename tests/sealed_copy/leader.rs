@@ -94,8 +94,9 @@ pub(crate) fn builder(store: &Arc<TestStore>) -> RemoteStorageBuilder {
 
 pub(crate) fn archive(store: &Arc<TestStore>) -> RemoteStorage {
     builder(store)
-        .seal(archiver(1), RULES, MultipartCreate::Conditional)
+        .seal_on_unchecked_store(archiver(1), RULES, MultipartCreate::Conditional)
         .build()
+        .unwrap()
 }
 
 pub(crate) async fn verify(store: &Arc<TestStore>) -> ArchiveVerifyReport {

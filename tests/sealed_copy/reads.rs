@@ -54,9 +54,10 @@ fn read_by_a_copy(large: MultipartCreate) -> (u64, u64) {
     let config = ObjectStoreConfig::Local {
         root: root.path().to_owned(),
     };
-    let storage = RemoteStorage::on(config.open().unwrap())
-        .seal(archiver(1), RULES, large)
-        .build();
+    let storage = RemoteStorage::builder(config.open().unwrap())
+        .seal_on_unchecked_store(archiver(1), RULES, large)
+        .build()
+        .unwrap();
 
     let before = bytes_read();
     let copied = runtime.block_on(runtime.spawn(async move { storage.copy(copy).await }));

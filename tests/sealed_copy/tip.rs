@@ -107,8 +107,9 @@ async fn an_archive_that_does_not_verify_has_no_tip() {
 async fn manifests_that_no_trusted_key_has_signed_are_not_continued() {
     let store = TestStore::new();
     let unsigned = builder(&store)
-        .seal(WormArchiver::new(None), RULES, MultipartCreate::Conditional)
-        .build();
+        .seal_on_unchecked_store(WormArchiver::new(None), RULES, MultipartCreate::Conditional)
+        .build()
+        .unwrap();
     let dir = TempDir::new().unwrap();
     let receipt = unsigned.copy(copy_to(&dir, 1, 0, genesis())).await.unwrap();
     let error = tip(&store, &trusted()).await.unwrap_err();

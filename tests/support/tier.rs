@@ -153,7 +153,7 @@ impl MadeTier {
 
     /// A handle that repeats nothing, so that each failure and each request shows.
     pub fn storage(&self) -> RemoteStorage {
-        self.builder().build()
+        self.builder().build().unwrap()
     }
 
     fn builder(&self) -> RemoteStorageBuilder {
@@ -170,7 +170,7 @@ impl MadeTier {
 
     /// A reader whose indexes come from this cache.
     pub fn cached_reader(&self, cache: &RemoteIndexCache) -> RemoteLogReader {
-        let storage = self.builder().index_cache(cache.clone()).build();
+        let storage = self.builder().index_cache(cache.clone()).build().unwrap();
         RemoteLogReader::new(storage, Arc::clone(&self.metadata) as _)
     }
 
@@ -180,7 +180,7 @@ impl MadeTier {
         cache: &RemoteIndexCache,
         max_read_ahead: usize,
     ) -> RemoteLogReader {
-        let storage = self.builder().index_cache(cache.clone()).build();
+        let storage = self.builder().index_cache(cache.clone()).build().unwrap();
         let metadata = Arc::clone(&self.metadata) as _;
         RemoteLogReader::with_read_ahead(storage, metadata, max_read_ahead)
     }

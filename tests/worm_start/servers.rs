@@ -47,9 +47,10 @@ impl Archive {
         backend.limits.multipart_threshold = PART as u64;
         backend.limits.multipart_chunk_size = PART;
         backend.limits.max_retries = 2;
-        let storage = RemoteStorage::with_worm(backend.clone(), &signed(dir.path()))
+        let storage = RemoteStorage::start_archive(backend.clone(), &signed(dir.path()))
             .await?
-            .build();
+            .build()
+            .unwrap();
         Ok(Self {
             storage,
             backend,
@@ -304,7 +305,7 @@ async fn on_seaweedfs_a_key_is_written_once_in_one_request_and_in_parts() {
     let head = Head {
         target: StoreTarget::object(Path::parse(&log.key).unwrap()),
     };
-    let found = archive.storage.store().send(head).await.unwrap().unwrap();
+    let found = archive.storage.send(head).await.unwrap().unwrap();
     assert_eq!(found.version, log.version_id, "nothing was written over it");
     archive.verify(1, 1).await;
 }

@@ -52,7 +52,7 @@ async fn an_archive_in_a_directory_or_in_memory_seals_refuses_and_verifies() {
         backend.limits.multipart_chunk_size = PART;
         let store = backend.object_store.clone().unwrap();
         for _ in 0..2 {
-            RemoteStorage::with_worm(backend.clone(), &unprotected())
+            RemoteStorage::start_archive(backend.clone(), &unprotected())
                 .await
                 .unwrap();
         }
@@ -60,10 +60,11 @@ async fn an_archive_in_a_directory_or_in_memory_seals_refuses_and_verifies() {
             allow_unprotected: true,
             ..signed(dir.path())
         };
-        let archive = RemoteStorage::with_worm(backend, &config)
+        let archive = RemoteStorage::start_archive(backend, &config)
             .await
             .unwrap()
-            .build();
+            .build()
+            .unwrap();
         let probe = store.get(&Path::from(WORM_PROBE_NAME)).await.unwrap();
         assert_eq!(probe.bytes().await.unwrap(), WORM_PROBE_BODY);
 
@@ -97,10 +98,11 @@ async fn through_a_client_of_unknown_make_every_object_is_one_create() {
     let mut backend = opaque(&store, Some("tier"));
     backend.limits.multipart_threshold = 1;
     backend.limits.multipart_chunk_size = 1;
-    let archive = RemoteStorage::with_worm(backend, &unprotected())
+    let archive = RemoteStorage::start_archive(backend, &unprotected())
         .await
         .unwrap()
-        .build();
+        .build()
+        .unwrap();
     let dir = TempDir::new().unwrap();
     let receipt = archive.copy(copy_op(&dir, &pattern(100, 3))).await.unwrap();
     assert!(
@@ -127,7 +129,7 @@ async fn a_lost_answer_during_the_trial_is_no_fault_of_the_store() {
         },
         ..Fate::default()
     });
-    RemoteStorage::with_worm(opaque(&store, None), &unprotected())
+    RemoteStorage::start_archive(opaque(&store, None), &unprotected())
         .await
         .unwrap();
     assert_eq!(store.objects().await.len(), 1);
@@ -144,11 +146,11 @@ async fn a_store_that_fails_starts_nothing() {
         },
         ..Fate::default()
     });
-    let error = RemoteStorage::with_worm(opaque(&store, None), &unprotected())
+    let error = RemoteStorage::start_archive(opaque(&store, None), &unprotected())
         .await
         .unwrap_err();
     assert_eq!(error.status(), Some(403), "{error:?}");
-    let error = RemoteStorage::with_worm(opaque(&store, None), &WormConfig::default())
+    let error = RemoteStorage::start_archive(opaque(&store, None), &WormConfig::default())
         .await
         .unwrap_err();
     assert!(

@@ -111,9 +111,9 @@ async fn tampering_is_found(config: ObjectStoreConfig, url: &str, variables: Var
     let key = |at: usize, suffix: &str| manifests[at].replace(".manifest", suffix);
     let path = |key: &str| Path::parse(key).unwrap();
     let lists_uploads = {
-        let storage = RemoteStorage::on(backend.clone()).build();
+        let storage = RemoteStorage::builder(backend.clone()).build().unwrap();
         let target = StoreTarget::object(path(&key(1, ".txnindex")));
-        let started = storage.store().send(StartUpload { target }).await;
+        let started = storage.send(StartUpload { target }).await;
         started.is_ok() && !matches!(config, ObjectStoreConfig::Azure(_))
     };
     if lists_uploads {

@@ -254,6 +254,27 @@ impl Backend {
     }
 }
 
+impl From<Arc<dyn StoreClient>> for Backend {
+    /// A client that the caller has made, of which nothing is known: the default limits, no prefix.
+    fn from(client: Arc<dyn StoreClient>) -> Self {
+        Self {
+            client,
+            prefix: KeyPrefix::default(),
+            limits: RequestLimits::default(),
+            object_store: None,
+            location: "a store of the caller's own".to_owned(),
+            kind: StoreKind::Opaque,
+            with_checksums: None,
+        }
+    }
+}
+
+impl<C: StoreClient> From<Arc<C>> for Backend {
+    fn from(client: Arc<C>) -> Self {
+        Self::from(client as Arc<dyn StoreClient>)
+    }
+}
+
 impl fmt::Debug for Backend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // An `object_store` client shows its credentials in its Debug.

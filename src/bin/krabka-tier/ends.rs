@@ -54,7 +54,7 @@ async fn last_indexed_position(
         target: StoreTarget::of_segment(index.key.clone(), segment.handle.clone()),
         range: ByteRange::Bounded(last..last + ENTRY),
     };
-    let fetched = storage.store().send(request).await?;
+    let fetched = storage.send(request).await?;
     let entry = OffsetIndexEntry::read_from_bytes(&fetched.bytes)
         .map_err(|_| corrupt_log("the offset index was cut while it was read"))?;
     Ok(entry.position.get().into())

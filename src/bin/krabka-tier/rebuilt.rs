@@ -6,15 +6,12 @@ use krabka_remote_storage::metadata::InmemoryRemoteLogMetadataManager;
 use krabka_remote_storage::model::{
     RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, kafka_uuid,
 };
-use krabka_remote_storage::ops::OpService;
 use krabka_remote_storage::rebuild::{
     DamagedSegment, ListedSegment, RebuiltPartition, TierRebuilder,
 };
 use krabka_remote_storage::{
-    FetchIndex, FetchSegment, PartitionDump, RemoteLogMetadataManager as _, RemoteStorage,
-    RemoteStorageError, RlmmCacheDump,
+    PartitionDump, RemoteLogMetadataManager as _, RemoteStorage, RemoteStorageError, RlmmCacheDump,
 };
-use tower::service_fn;
 
 use crate::failure::Failure;
 
@@ -103,24 +100,8 @@ impl Rebuilt {
 }
 
 /// Makes metadata anew by reading through this storage.
-pub(crate) fn rebuilder(
-    storage: &RemoteStorage,
-) -> TierRebuilder<impl OpService<FetchSegment>, impl OpService<FetchIndex>> {
-    let fetch_segment = {
-        let storage = storage.clone();
-        service_fn(move |op: FetchSegment| {
-            let storage = storage.clone();
-            async move { storage.fetch(op).await }
-        })
-    };
-    let fetch_index = {
-        let storage = storage.clone();
-        service_fn(move |op: FetchIndex| {
-            let storage = storage.clone();
-            async move { storage.fetch_index(op).await }
-        })
-    };
-    TierRebuilder::new(fetch_segment, fetch_index)
+pub(crate) fn rebuilder(storage: &RemoteStorage) -> TierRebuilder<RemoteStorage> {
+    TierRebuilder::new(storage.clone())
 }
 
 /// A segment and what is wrong with it, as an error.

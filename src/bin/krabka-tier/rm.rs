@@ -180,7 +180,7 @@ impl Doomed {
                     target: StoreTarget::object(upload.key.clone()),
                     upload: upload.upload.clone(),
                 };
-                storage.store().send(abort).await
+                storage.send(abort).await
             }
         }
     }

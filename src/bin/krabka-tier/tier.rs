@@ -69,7 +69,7 @@ pub(crate) struct Tier {
 impl Tier {
     /// Opens the tier at a URL. Sends no request.
     pub(crate) fn open(url: &str, patience: Patience, missing: Missing) -> Result<Self, Failure> {
-        Ok(Self::on(Self::backend(url, patience, missing)?))
+        Self::on(Self::backend(url, patience, missing)?)
     }
 
     /// Opens the tier at a URL to read records: indexes are kept, and requests are counted.
@@ -84,7 +84,9 @@ impl Tier {
         let index_cache = IndexCacheConfig::memory()
             .max_bytes(INDEX_CACHE_BYTES)
             .open()?;
-        let storage = RemoteStorage::on(backend).index_cache(index_cache).build();
+        let storage = RemoteStorage::builder(backend)
+            .index_cache(index_cache)
+            .build()?;
         let tier = Self {
             storage,
             chains: None,
@@ -116,9 +118,9 @@ impl Tier {
                 "{location} cannot be read without layers, as a verifier does"
             )));
         };
-        let storage = RemoteStorage::with_worm(backend, &keys.config).await?;
+        let storage = RemoteStorage::start_archive(backend, &keys.config).await?;
         Ok(Self {
-            storage: storage.build(),
+            storage: storage.build()?,
             chains: Some(Chains {
                 reads,
                 trusted: keys.trusted,
@@ -153,13 +155,13 @@ impl Tier {
         Ok(backend)
     }
 
-    pub(crate) fn on(backend: Backend) -> Self {
+    pub(crate) fn on(backend: Backend) -> Result<Self, Failure> {
         let location = backend.location().to_owned();
-        Self {
-            storage: RemoteStorage::on(backend).build(),
+        Ok(Self {
+            storage: RemoteStorage::builder(backend).build()?,
             chains: None,
             location,
-        }
+        })
     }
 
     /// Where the tier is, without anything secret.
@@ -185,7 +187,7 @@ impl Tier {
         partition: &TopicIdPartition,
     ) -> Result<(), RemoteStorageError> {
         let any_segment = any_segment(partition)?;
-        self.storage.store().client().check_segment(&any_segment)
+        self.storage.check_segment(&any_segment)
     }
 
     /// Every partition with a directory in the tier, by topic, partition and id.
@@ -249,7 +251,7 @@ impl Tier {
     /// The multipart uploads that nobody has ended, where the store lists them.
     pub(crate) async fn open_uploads(&self) -> Result<Option<Vec<TierUpload>>, Failure> {
         let target = StoreTarget::object(self.prefix().as_path().clone());
-        let uploads = self.storage.store().send(ListUploads { target }).await?;
+        let uploads = self.storage.send(ListUploads { target }).await?;
         Ok(uploads.map(|uploads| uploads.into_iter().filter_map(TierUpload::new).collect()))
     }
 
@@ -257,12 +259,12 @@ impl Tier {
     pub(crate) async fn is_archive(&self) -> Result<bool, Failure> {
         let probe = self.prefix().as_path().clone().join(WORM_PROBE_NAME);
         let target = StoreTarget::object(probe);
-        Ok(self.storage.store().send(Head { target }).await?.is_some())
+        Ok(self.storage.send(Head { target }).await?.is_some())
     }
 
     async fn list(&self, prefix: Path) -> Result<Listing, RemoteStorageError> {
         let target = StoreTarget::object(prefix);
-        self.storage.store().send(List { target }).await
+        self.storage.send(List { target }).await
     }
 
     fn unlisted(&self, error: RemoteStorageError) -> Failure {

@@ -81,13 +81,15 @@ impl ArchiveStore {
         request: &VerifyRequest,
         report: &ArchiveVerifyReport,
     ) -> Result<Vec<String>, String> {
-        let storage = RemoteStorage::on(self.backend.clone()).build();
+        let one_line = |error: RemoteStorageError| chain(&error).replace("\n  caused by", "");
+        let storage = RemoteStorage::builder(self.backend.clone())
+            .build()
+            .map_err(one_line)?;
         let target = StoreTarget::object(self.prefix.as_path().clone());
         let uploads = storage
-            .store()
             .send(ListUploads { target })
             .await
-            .map_err(|error| chain(&error).replace("\n  caused by", ""))?;
+            .map_err(one_line)?;
         let is_meant = |key: &str| {
             if request.topic.is_none() && request.partition.is_none() {
                 return true;

@@ -299,7 +299,7 @@ const fn by_index(name: &'static str) -> [Key; INDEXES] {
 /// An array with one entry per outcome, made from the outcome's index.
 macro_rules! per_outcome {
     ($index:ident => $entry:expr) => {
-        per_outcome!($index => $entry; 0 1 2 3 4 5 6 7 8 9 10 11 12)
+        per_outcome!($index => $entry; 0 1 2 3 4 5 6 7 8 9 10 11 12 13)
     };
     ($index:ident => $entry:expr; $($value:literal)*) => {
         [$({

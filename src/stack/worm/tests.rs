@@ -40,7 +40,7 @@ fn refusal(result: Result<RemoteStorageBuilder, RemoteStorageError>) -> String {
 }
 
 async fn start(server: &FakeS3) -> Result<RemoteStorageBuilder, RemoteStorageError> {
-    RemoteStorage::with_worm(server.open(), &WormConfig::default()).await
+    RemoteStorage::start_archive(server.open(), &WormConfig::default()).await
 }
 
 /// Segment 1 of a partition, to be sealed at the start of a run.
@@ -77,9 +77,10 @@ async fn copy_large(backend: Backend) -> Result<CopyReceipt, RemoteStorageError>
     let mut backend = backend;
     backend.limits.multipart_threshold = PART as u64;
     backend.limits.multipart_chunk_size = PART;
-    let archive = RemoteStorage::with_worm(backend, &WormConfig::default())
+    let archive = RemoteStorage::start_archive(backend, &WormConfig::default())
         .await?
-        .build();
+        .build()
+        .unwrap();
     let dir = TempDir::new().unwrap();
     archive.copy(copy_op(dir.path(), &vec![7; PART + 1])).await
 }
@@ -108,11 +109,11 @@ async fn what_can_be_seen_without_the_store_is_refused_before_it_is_asked() {
         ..no_key_there()
     };
     for config in [WormConfig::default(), no_key_there(), small.clone()] {
-        let text = refusal(RemoteStorage::with_worm(unconditional(), &config).await);
+        let text = refusal(RemoteStorage::start_archive(unconditional(), &config).await);
         assert!(text.contains("`conditional_put = true`"), "{text}");
         assert!(text.contains("`bucket`"), "{text}");
         for backend in [opaque(), local(), memory()] {
-            let text = refusal(RemoteStorage::with_worm(backend, &config).await);
+            let text = refusal(RemoteStorage::start_archive(backend, &config).await);
             assert!(text.contains("an object-store configuration"), "{text}");
             assert!(text.contains("`allow_unprotected`"), "{text}");
         }
@@ -121,12 +122,12 @@ async fn what_can_be_seen_without_the_store_is_refused_before_it_is_asked() {
             allow_unprotected: true,
             ..config
         };
-        let text = refusal(RemoteStorage::with_worm(unconditional(), &allowed).await);
+        let text = refusal(RemoteStorage::start_archive(unconditional(), &allowed).await);
         assert!(text.contains("`conditional_put = true`"), "{text}");
     }
-    let small = RemoteStorage::with_worm(server.open(), &small).await;
+    let small = RemoteStorage::start_archive(server.open(), &small).await;
     assert!(refusal(small).contains("custom_metadata_limit"));
-    let error = RemoteStorage::with_worm(server.open(), &no_key_there())
+    let error = RemoteStorage::start_archive(server.open(), &no_key_there())
         .await
         .unwrap_err();
     assert!(
@@ -151,7 +152,7 @@ async fn azure_is_not_supported_yet_whatever_is_allowed() {
             allow_unprotected,
             ..no_key_there()
         };
-        let text = refusal(RemoteStorage::with_worm(backend.clone(), &config).await);
+        let text = refusal(RemoteStorage::start_archive(backend.clone(), &config).await);
         assert!(
             text.contains("Azure Blob Storage is not supported yet"),
             "{text}"
@@ -200,7 +201,7 @@ async fn a_policy_that_is_not_good_enough_and_one_that_cannot_be_read_are_two_er
 
     let backend = server.open();
     drop(server);
-    let error = RemoteStorage::with_worm(backend, &WormConfig::default())
+    let error = RemoteStorage::start_archive(backend, &WormConfig::default())
         .await
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
@@ -212,7 +213,7 @@ async fn a_client_in_the_place_of_the_stores_own_proves_no_retention() {
     let server = FakeS3::start(Conduct::default()).await;
     let mut backend = server.open();
     backend.client = ObjectStoreConfig::InMemory.open().unwrap().client;
-    let started = RemoteStorage::with_worm(backend, &WormConfig::default()).await;
+    let started = RemoteStorage::start_archive(backend, &WormConfig::default()).await;
     let text = refusal(started);
     assert!(text.contains("nothing is known of its retention"), "{text}");
 }
@@ -336,10 +337,11 @@ async fn a_write_only_archive_is_refused_reads_from_the_start() {
         write_only: true,
         ..WormConfig::default()
     };
-    let archive = RemoteStorage::with_worm(server.open(), &config)
+    let archive = RemoteStorage::start_archive(server.open(), &config)
         .await
         .unwrap()
-        .build();
+        .build()
+        .unwrap();
     let dir = TempDir::new().unwrap();
     let copy = copy_op(dir.path(), b"0123456789");
     let fetch = FetchSegment::new(std::sync::Arc::clone(&copy.metadata), 0, None);

@@ -45,7 +45,7 @@ fn local_tier(root: &Path) -> Tier {
     let config = ObjectStoreConfig::Local {
         root: root.to_owned(),
     };
-    Tier::on(config.open().unwrap())
+    Tier::on(config.open().unwrap()).unwrap()
 }
 
 #[tokio::test]

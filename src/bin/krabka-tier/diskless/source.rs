@@ -106,7 +106,7 @@ fn read_file(path: &FilePath) -> io::Result<Vec<u8>> {
 
 async fn read_object(tier: &Tier, key: &Path) -> Result<Vec<u8>, RemoteStorageError> {
     let target = StoreTarget::object(key.clone());
-    let store = tier.storage.store();
+    let store = &tier.storage;
     let head = Head {
         target: target.clone(),
     };

@@ -238,7 +238,7 @@ async fn fetch(
         target: StoreTarget::of_segment(object.key.clone(), segment.handle.clone()),
         range: ByteRange::Bounded(range),
     };
-    let fetched = tier.storage.store().send(request).await?;
+    let fetched = tier.storage.send(request).await?;
     let has_changed = fetched.object_size.is_some_and(|size| size != object.size);
     if has_changed || fetched.bytes.len() as u64 != wanted {
         return Err(corrupt_log(format_args!(
