@@ -14,6 +14,8 @@
 //! `aws`, `gcp` and `azure` add a store each, `cli` the programs, `kafka` the metadata topic on
 //! Kafka brokers. What the layers measure is a table in [`layers::metrics`].
 
+pub use {bytes, object_store, uuid};
+
 pub mod archive;
 pub mod backends;
 pub mod diskless;
@@ -46,7 +48,10 @@ pub use backends::AzureConfig;
 pub use backends::GcsConfig;
 #[cfg(feature = "aws")]
 pub use backends::S3Config;
-pub use backends::{DEFAULT_MULTIPART_CHUNK_SIZE, DEFAULT_MULTIPART_THRESHOLD, ObjectStoreConfig};
+pub use backends::{
+    Backend, DEFAULT_MULTIPART_CHUNK_SIZE, DEFAULT_MULTIPART_THRESHOLD, ObjectStoreClient,
+    ObjectStoreConfig, RequestLimits, StoreClient, StoreHandles,
+};
 pub use error::{ErrorKind, RemoteStorageError, WormError};
 pub use index::{
     AbortedTxnIndexEntry, BytePosition, LogOffset, OffsetIndexEntry, RecordBatch, RelativeOffset,
@@ -55,11 +60,12 @@ pub use index::{
     position_for_relative_offset, relative_offset_floor_for_timestamp, txn_overlaps,
 };
 pub use layers::{
-    DEFAULT_INDEX_CACHE_TOTAL_SIZE_BYTES, IndexCacheOutcome, IndexCacheStats, RemoteIndexCache,
+    DEFAULT_INDEX_CACHE_TOTAL_SIZE_BYTES, IndexCacheConfig, IndexCacheOutcome, IndexCacheStats,
+    IndexHandle, OpenIndex, RemoteIndexCache,
 };
 pub use layout::{
-    PartitionDirName, REMOTE_INDEX_CACHE_DIR, SegmentFileName, decode_kafka_uuid, kafka_uuid,
-    parse_partition_dir_name, parse_segment_file_name, partition_dir_name, segment_file_name,
+    PartitionDirName, REMOTE_INDEX_CACHE_DIR, SegmentFileName, parse_partition_dir_name,
+    parse_segment_file_name, partition_dir_name, segment_file_name,
 };
 pub use metadata::dump::{self, PartitionDump, RlmmCacheDump};
 pub use metadata::topic;
@@ -68,7 +74,7 @@ pub use model::{
     CustomMetadata, IndexType, LOG_FILE_SUFFIX, LeaderEpoch, LogSegmentData,
     RemoteLogSegmentDetails, RemoteLogSegmentId, RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate, RemoteLogSegmentState, RemotePartitionDeleteMetadata,
-    RemotePartitionDeleteState, TopicIdPartition,
+    RemotePartitionDeleteState, TopicIdPartition, decode_kafka_uuid, kafka_uuid,
 };
 pub use ops::{CopySegment, DeleteSegment, FetchIndex, FetchSegment, OpService, StorageOp};
 pub use reader::RemoteLogReader;

@@ -13,7 +13,8 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use krabka_remote_storage::layers::{DeadlineLayer, MetricsLayer, TraceLayer};
+use krabka_remote_storage::layers::metrics::MetricsLayer;
+use krabka_remote_storage::layers::{DeadlineLayer, TraceLayer};
 use krabka_remote_storage::layout::{SEGMENT_FILE_SUFFIXES, partition_dir_name, segment_file_name};
 use krabka_remote_storage::sync_shim::{BlockingStorageManager, PluginService};
 use krabka_remote_storage::{

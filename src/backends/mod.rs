@@ -1,6 +1,6 @@
 //! Stores, and the four segment operations composed of single requests to them.
 //!
-//! A [`StoreClient`] is one store; [`StoreRequests`] holds its requests with the attempt layers on.
+//! A [`StoreClient`] is one store; `StoreRequests` holds its requests with the attempt layers on.
 //! The operations above know nothing of which store is below.
 
 mod client;

@@ -56,7 +56,7 @@ pub use retention::{RetentionRules, may_delete_object, trim_target};
 pub use run::{WalRunSummary, whole_batches};
 pub use value::{WalDeleteFloorRecord, WalFlushRecord};
 
-pub use crate::layout::{
+pub use crate::layout::wal_object::{
     WAL_OBJECT_DIR, WAL_OBJECT_SUFFIX, WalObjectKey, parse_wal_object_key, wal_object_key,
 };
 

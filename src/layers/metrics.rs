@@ -32,7 +32,7 @@
 //! |---|---|
 //! | `operation` | `copy_segment`, `fetch_segment`, `fetch_index`, `delete_segment` |
 //! | `request` | `get`, `head`, `put`, `create`, `start_upload`, `put_part`, `complete_upload`, `abort_upload`, `delete`, `list`, `read_retention` |
-//! | `outcome` | `ok`, `cancelled`, or the failure's [`ErrorKind`](crate::ErrorKind): `io`, `not_found`, `invalid`, `conflict`, `refused`, `unavailable`, `rejected`, `timed_out`, `outcome_unknown`, `corrupt`, `not_ready` |
+//! | `outcome` | `ok`, `cancelled`, or the failure's [`ErrorKind`](crate::ErrorKind): `io`, `not_found`, `invalid`, `conflict`, `refused`, `unavailable`, `rejected`, `timed_out`, `outcome_unknown`, `corrupt`, `not_ready`, `closed` |
 //! | `direction` | `read`, `write` |
 //! | `index` | `offset`, `timestamp`, `transaction` |
 //!

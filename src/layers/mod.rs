@@ -14,16 +14,16 @@
 //! A dropped call is a cancelled call, through every layer: nothing is spawned here but the loads of
 //! the index cache and the commit of a sealed copy, and a guard gives back whatever the call held.
 
-pub mod deadline;
-pub mod index_cache;
+mod deadline;
+mod index_cache;
 pub mod metrics;
 mod outcome;
-pub mod permits;
-pub mod refuse;
-pub mod retry;
-pub mod seal;
-pub mod timeout;
-pub mod trace;
+mod permits;
+mod refuse;
+mod retry;
+mod seal;
+mod timeout;
+mod trace;
 
 #[cfg(test)]
 mod samples;
@@ -33,10 +33,11 @@ pub use index_cache::{
     DEFAULT_INDEX_CACHE_TOTAL_SIZE_BYTES, IndexCache, IndexCacheConfig, IndexCacheLayer,
     IndexCacheOutcome, IndexCacheStats, IndexHandle, OpenIndex, RemoteIndexCache,
 };
-pub use metrics::{CopiesInFlight, Metrics, MetricsLayer, describe_metrics};
+pub(crate) use metrics::MetricsLayer;
 pub use permits::{Permits, PermitsLayer};
-pub use refuse::{RefuseDeletes, RefuseReads};
+pub use refuse::{Refusal, RefuseDeletes, RefuseReads};
 pub use retry::{Retry, RetryLayer, RetryPolicy};
-pub use seal::{Seal, SealLayer, SealRules, Sealer};
+pub use seal::SealRules;
+pub(crate) use seal::{SealLayer, Sealer};
 pub use timeout::{Timeout, TimeoutLayer};
 pub use trace::{Trace, TraceLayer};

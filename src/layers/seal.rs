@@ -72,13 +72,13 @@ pub struct SealRules {
 
 /// A [`Layer`] that wraps copiers in [`Seal`].
 #[derive(Clone, Debug)]
-pub struct SealLayer {
+pub(crate) struct SealLayer {
     sealer: Sealer,
 }
 
 impl SealLayer {
     /// Seals copies with this.
-    pub fn new(sealer: Sealer) -> Self {
+    pub(crate) fn new(sealer: Sealer) -> Self {
         Self { sealer }
     }
 }
@@ -96,7 +96,7 @@ impl<S> Layer<S> for SealLayer {
 
 /// A service that seals what `S` copies. Always ready.
 #[derive(Clone, Debug)]
-pub struct Seal<S> {
+pub(crate) struct Seal<S> {
     inner: S,
     sealer: Sealer,
 }
@@ -118,7 +118,7 @@ impl<S: OpService<CopySegment>> Service<CopySegment> for Seal<S> {
 
 /// Seals the copies of one storage handle. A clone is one reference.
 #[derive(Clone)]
-pub struct Sealer {
+pub(crate) struct Sealer {
     parts: Arc<Parts>,
 }
 
@@ -145,7 +145,7 @@ impl fmt::Debug for Sealer {
 impl Sealer {
     /// Seals with `archiver`, and writes manifests below `prefix` through `store`. Commits run in
     /// `tasks`, whether or not their callers wait.
-    pub fn new(
+    pub(crate) fn new(
         archiver: WormArchiver,
         rules: SealRules,
         prefix: KeyPrefix,
@@ -169,7 +169,7 @@ impl Sealer {
     /// segment and never came so far, so that the place is free; `None` that it knows nothing.
     ///
     /// Waits for a copy of the segment's partition that is under way.
-    pub async fn sent(&self, segment: &RemoteLogSegmentMetadata) -> Option<bool> {
+    pub(crate) async fn sent(&self, segment: &RemoteLogSegmentMetadata) -> Option<bool> {
         let place = self.parts.places.enter(segment.topic_id_partition()).await;
         place.sent(segment.remote_log_segment_id().id)
     }

@@ -14,13 +14,13 @@
 //! file name by fixed width from the left. A parser answers `None` for what no writer makes and
 //! never panics. [`LogFileName`] and [`LogDirName`] are about a broker's own log directories, which a
 //! copy reads; [`IndexCacheFileName`] is about what a cache of indexes keeps there,
-//! [`WalObjectKey`] about the objects of diskless topics.
+//! [`WalObjectKey`](wal_object::WalObjectKey) about the objects of diskless topics.
 
 mod index_cache;
 mod keys;
 mod log_dir;
 mod tier;
-mod wal_object;
+pub(crate) mod wal_object;
 
 pub use index_cache::{
     IndexCacheFileName, REMOTE_INDEX_CACHE_DIR, index_cache_file_name, parse_index_cache_file_name,
@@ -35,11 +35,9 @@ pub use tier::{
     check_local_dir_name, parse_partition_dir_name, parse_segment_file_name, partition_dir_name,
     segment_file_name,
 };
-pub use wal_object::{
-    WAL_OBJECT_DIR, WAL_OBJECT_SUFFIX, WalObjectKey, parse_wal_object_key, wal_object_key,
-};
 
-pub use crate::model::{decode_kafka_uuid, kafka_uuid};
+#[cfg(test)]
+use crate::model::decode_kafka_uuid;
 
 /// Digits of an offset in a file name.
 const OFFSET_DIGITS: usize = 20;

@@ -15,8 +15,6 @@ mod swappable;
 pub mod topic;
 
 pub use cache::{Effect, RemoteLogMetadataCache, SegmentView};
-pub use dump::{EpochDump, PartitionDump, RlmmCacheDump};
+pub(crate) use dump::{EpochDump, PartitionDump, RlmmCacheDump};
 pub use in_memory::InmemoryRemoteLogMetadataManager;
-pub use not_ready::NotReadyRlmm;
 pub use store::RemoteLogMetadataStore;
-pub use swappable::SwappableRlmm;

@@ -44,7 +44,9 @@ class Surface:
             if inner["is_glob"]:
                 self.walk_module(target, path, above)
             elif kind == "module":
-                self.walk_module(target, [*path, inner["name"]], above)
+                # At the root it is a shorter name of what stands elsewhere.
+                if path:
+                    self.walk_module(target, [*path, inner["name"]], above)
             else:
                 self.found(target, [*path, inner["name"]])
         elif kind == "module":
@@ -154,10 +156,11 @@ def main():
     with open(sys.argv[1], encoding="utf-8") as file:
         surface = Surface(json.load(file))
     if len(sys.argv) == 2:
-        print("\n".join(sorted(surface.foreign)))
+        for name, where in sorted(surface.foreign.items()):
+            print(f"{name}  # {where}")
         return 0
     with open(sys.argv[2], encoding="utf-8") as file:
-        expected = {line.strip() for line in file if line.strip() and not line.startswith("#")}
+        expected = {line.split("#")[0].strip() for line in file} - {""}
     faults = [
         f"new in the API: {name} (in {surface.foreign[name]})"
         for name in sorted(surface.foreign.keys() - expected)

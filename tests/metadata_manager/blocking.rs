@@ -7,8 +7,8 @@ use std::thread;
 use std::time::Duration;
 
 use futures::FutureExt as _;
-use krabka_remote_storage::metadata::{NotReadyRlmm, SwappableRlmm};
 use krabka_remote_storage::sync_shim::{BlockingMetadataManager, PluginMetadataStore};
+use krabka_remote_storage::topic::{NotReadyRlmm, SwappableRlmm};
 use krabka_remote_storage::{
     ErrorKind, InmemoryRemoteLogMetadataManager, RemoteLogMetadataManager, RemoteLogMetadataStore,
     RemotePartitionDeleteMetadata, RemoteStorageError,

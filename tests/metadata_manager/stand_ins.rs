@@ -6,7 +6,7 @@ use std::task::Poll;
 
 use async_trait::async_trait;
 use futures::FutureExt as _;
-use krabka_remote_storage::metadata::{NotReadyRlmm, SwappableRlmm};
+use krabka_remote_storage::topic::{NotReadyRlmm, SwappableRlmm};
 use krabka_remote_storage::{
     InmemoryRemoteLogMetadataManager, RemoteLogMetadataManager, RemoteLogMetadataStore,
     RemotePartitionDeleteMetadata, RemotePartitionDeleteState, RemoteStorageError,

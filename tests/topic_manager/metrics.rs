@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use krabka_remote_storage::RemoteLogMetadataStore;
-use krabka_remote_storage::layers::describe_metrics;
+use krabka_remote_storage::layers::metrics::describe_metrics;
 use krabka_remote_storage::topic::MetadataStreamItem;
 use metrics_util::MetricKind;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};

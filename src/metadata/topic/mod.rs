@@ -80,4 +80,5 @@ pub use survey::{
 };
 pub(crate) use telemetry::describe_metrics;
 
-pub use super::{NotReadyRlmm, SwappableRlmm};
+pub use super::not_ready::NotReadyRlmm;
+pub use super::swappable::SwappableRlmm;
