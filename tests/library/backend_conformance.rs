@@ -3,8 +3,6 @@
 //! Memory and a local directory always; the servers when `tests/run.sh` has started them.
 #![cfg(all(feature = "aws", feature = "gcp", feature = "azure"))]
 
-mod support;
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,8 +20,8 @@ use object_store::PutPayload;
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
-use support::segments::{files, metadata, pattern};
-use support::servers;
+use crate::support::segments::{files, metadata, pattern};
+use crate::support::servers;
 
 /// One store, opened with parts of 5 MiB, the smallest that S3 takes.
 struct Fixture {

@@ -1,7 +1,5 @@
 //! "These bytes under this key, once": every way in which a create can answer "exists".
 
-mod support;
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +11,7 @@ use object_store::{ObjectStore, ObjectStoreExt, PutPayload};
 use sha2::{Digest as _, Sha256};
 use tower::layer::util::Identity;
 
-use support::store::{Fate, Outcome, TestStore};
+use crate::support::store::{Fate, Outcome, TestStore};
 
 const KEY: &str = "tier/object";
 const BYTES: &[u8] = b"these very bytes";
@@ -39,7 +37,7 @@ fn only(
     kind: &'static str,
     outcome: Outcome,
     times: usize,
-) -> impl Fn(&support::store::Request, usize) -> Fate {
+) -> impl Fn(&crate::support::store::Request, usize) -> Fate {
     move |request, before| Fate {
         outcome: if request.kind == kind && before < times {
             outcome

@@ -1,8 +1,6 @@
 //! Faults that only show on the wire: a small S3 server that answers as a test tells it.
 #![cfg(feature = "aws")]
 
-mod support;
-
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +15,7 @@ use krabka_remote_storage::{
 };
 use parking_lot::Mutex;
 
-use support::segments::{files, metadata, pattern};
+use crate::support::segments::{files, metadata, pattern};
 
 /// One request as it came over the wire.
 #[derive(Clone, Debug)]

@@ -1,7 +1,5 @@
 //! A copy to a local directory that is dropped at every await.
 
-mod support;
-
 use std::future::{Future, poll_fn};
 use std::path::{Path, PathBuf};
 use std::pin::pin;
@@ -18,7 +16,7 @@ use krabka_remote_storage::{
 };
 use tempfile::TempDir;
 
-use support::segments::{files, metadata, pattern};
+use crate::support::segments::{files, metadata, pattern};
 
 const PART: usize = 64 * 1024;
 

@@ -1,7 +1,5 @@
 //! A copy of a segment: what it sends, in which order, and what is left when it ends early.
 
-mod support;
-
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
@@ -16,8 +14,8 @@ use krabka_remote_storage::{
 use object_store::ObjectStore;
 use tokio::time::Instant;
 
-use support::segments::{files, metadata, pattern};
-use support::store::{Fate, Outcome, TestStore};
+use crate::support::segments::{files, metadata, pattern};
+use crate::support::store::{Fate, Outcome, TestStore};
 
 const LOG_KEY: &str =
     "orders-0-AAAAAAAAAAAAAAAAAAAAAQ/00000000000000000000-AAAAAAAAAAAAAAAAAAAAHg.log";
@@ -317,7 +315,7 @@ async fn an_upload_that_the_store_has_forgotten_is_started_anew_once() {
         });
         store.forget_requests();
         let other = CopySegment::new(
-            support::segments::metadata(0xfe, 0, 20),
+            crate::support::segments::metadata(0xfe, 0, 20),
             files(dir.path(), &log),
         );
         storage.copy(other).await.unwrap_err();

@@ -1,7 +1,5 @@
 //! A fetch of a range: one GET of exactly the asked bytes, and the same rules on every store.
 
-mod support;
-
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -14,8 +12,8 @@ use object_store::ObjectStoreExt;
 use tower::ServiceExt;
 use tower::layer::util::Identity;
 
-use support::segments::metadata;
-use support::store::{Fate, Outcome, TestStore};
+use crate::support::segments::metadata;
+use crate::support::store::{Fate, Outcome, TestStore};
 
 fn fetcher(store: &Arc<TestStore>) -> Fetcher {
     let handles = StoreHandles::with_multipart(Arc::clone(store));

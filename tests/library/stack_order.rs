@@ -1,7 +1,5 @@
 //! The order of layers, seen from outside: each option of the builder on and off.
 
-mod support;
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,8 +14,8 @@ use krabka_remote_storage::{
 };
 use tokio::time::Instant;
 
-use support::segments::{files, metadata};
-use support::store::{Fate, Outcome, TestStore};
+use crate::support::segments::{files, metadata};
+use crate::support::store::{Fate, Outcome, TestStore};
 
 fn builder(store: &Arc<TestStore>) -> RemoteStorageBuilder {
     let handles = StoreHandles::with_multipart(Arc::clone(store));

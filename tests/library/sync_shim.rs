@@ -3,8 +3,6 @@
 //! From which threads a blocking call can wait is tested beside the code that finds it out; here
 //! are the interface's own rules, over a local directory and over an object store.
 
-mod support;
-
 use std::error::Error as _;
 use std::fs;
 use std::io;
@@ -26,8 +24,8 @@ use object_store::memory::InMemory;
 use tempfile::TempDir;
 use tower::{ServiceBuilder, ServiceExt as _};
 
-use support::segments::{files, metadata};
-use support::store::TestStore;
+use crate::support::segments::{files, metadata};
+use crate::support::store::TestStore;
 
 const BODY: &[u8] = b"0123456789";
 

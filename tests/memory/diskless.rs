@@ -6,20 +6,20 @@ use krabka_remote_storage::diskless::{
     WalCaptureProjection, WalFlushRecord, WalIndexEntry, WalObjectBuilder, WalObjectEntry,
     parse_wal_object, whole_batches,
 };
-use krabka_test_allocator::{Counting, Heap};
 use uuid::Uuid;
 
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
+use crate::least;
+use crate::support::alone::alone;
 
 const TOPIC_ID: Uuid = Uuid::from_u128(7);
 
-/// One test, because the counters are those of the whole process.
 #[test]
 fn decoders_allocate_their_results_and_nothing_that_is_only_declared() {
-    parsing_an_object_allocates_its_list_of_runs_alone();
-    lookups_and_cuts_allocate_nothing();
-    declared_counts_are_not_allocated();
+    alone(|| {
+        parsing_an_object_allocates_its_list_of_runs_alone();
+        lookups_and_cuts_allocate_nothing();
+        declared_counts_are_not_allocated();
+    });
 }
 
 fn parsing_an_object_allocates_its_list_of_runs_alone() {
@@ -101,14 +101,4 @@ fn batch() -> Vec<u8> {
         &checked,
     ]
     .concat()
-}
-
-/// What `work` allocates, at least: the test's harness may allocate at the same time.
-fn least(work: impl Fn()) -> Heap {
-    let runs = (0..5).map(|_| {
-        let heap = Heap::start();
-        work();
-        heap.heap()
-    });
-    runs.min_by_key(|heap| (heap.count, heap.peak)).unwrap()
 }

@@ -4,12 +4,11 @@
 //! 1 MiB. What is accepted has to come out again as it went in.
 //!
 //! ```sh
-//! KRABKA_FUZZ_INPUTS=10000000 cargo test --release --test release_diskless_fuzz -- --nocapture
+//! KRABKA_FUZZ_INPUTS=10000000 cargo test --release --test memory diskless_mutated -- --nocapture
 //! ```
 //!
-//! The inputs of a run follow from `KRABKA_FUZZ_SEED`. One test: the allocator's counters are those
-//! of the whole process. The folder `fuzz` has the same decoders for cargo-fuzz.
-#![cfg(not(debug_assertions))]
+//! The inputs of a run follow from `KRABKA_FUZZ_SEED`. The folder `fuzz` has the same decoders for
+//! cargo-fuzz.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -26,13 +25,12 @@ use krabka_remote_storage::diskless::{
 use krabka_remote_storage::{
     ChainHead, HexBytes, ObjectEntry, Sha256Digest, TrustedManifestKeys, WormArchiver,
 };
-use krabka_test_allocator::{Counting, Heap};
+use krabka_test_allocator::Heap;
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 use uuid::Uuid;
 
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
+use crate::support::alone::alone;
 
 const MIB: usize = 1 << 20;
 const TOPIC_ID: Uuid = Uuid::from_u128(0x0011_2233_4455_6677_8899_aabb_ccdd_eeff);
@@ -43,33 +41,35 @@ const LARGE_EVERY: u64 = 2_000;
 
 #[test]
 fn mutated_inputs_are_read_or_refused_in_bounded_memory() {
-    let number = |name: &str, default| {
-        std::env::var(name).map_or(default, |text| text.parse::<u64>().expect(name))
-    };
-    let inputs = number("KRABKA_FUZZ_INPUTS", 100_000);
-    let seed = number("KRABKA_FUZZ_SEED", 12);
-    let samples = Samples::new();
+    alone(|| {
+        let number = |name: &str, default| {
+            std::env::var(name).map_or(default, |text| text.parse::<u64>().expect(name))
+        };
+        let inputs = number("KRABKA_FUZZ_INPUTS", 100_000);
+        let seed = number("KRABKA_FUZZ_SEED", 12);
+        let samples = Samples::new();
 
-    let decoders: [(&str, &[Vec<u8>], Decoder<'_>); 7] = [
-        ("keys", &samples.keys, &keys),
-        ("flush value", &samples.flush_values, &flush_value),
-        ("delete-floor value", &samples.floor_values, &floor_value),
-        ("index records", &samples.flush_values, &index_record),
-        ("WAL object", &samples.objects, &wal_object),
-        ("batches of a range", &samples.batches, &batches),
-        ("capture", &samples.captures, &|input| {
-            capture(input, &samples.trusted, samples.head)
-        }),
-    ];
-    for (name, valid, decode) in decoders {
-        let figures = fuzz(valid, decode, inputs, seed);
-        println!("{name}: {figures}");
-        // The mutations leave some right, and damage most.
-        assert!(
-            figures.accepted > 0 && figures.accepted < inputs,
-            "{name}: {figures}"
-        );
-    }
+        let decoders: [(&str, &[Vec<u8>], Decoder<'_>); 7] = [
+            ("keys", &samples.keys, &keys),
+            ("flush value", &samples.flush_values, &flush_value),
+            ("delete-floor value", &samples.floor_values, &floor_value),
+            ("index records", &samples.flush_values, &index_record),
+            ("WAL object", &samples.objects, &wal_object),
+            ("batches of a range", &samples.batches, &batches),
+            ("capture", &samples.captures, &|input| {
+                capture(input, &samples.trusted, samples.head)
+            }),
+        ];
+        for (name, valid, decode) in decoders {
+            let figures = fuzz(valid, decode, inputs, seed);
+            println!("{name}: {figures}");
+            // The mutations leave some right, and damage most.
+            assert!(
+                figures.accepted > 0 && figures.accepted < inputs,
+                "{name}: {figures}"
+            );
+        }
+    });
 }
 
 /// Decodes an input; whether it was accepted.

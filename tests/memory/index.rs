@@ -1,7 +1,6 @@
 //! What the decoders of `index` allocate: nothing for a search, and never what a size only
 //! declares.
 
-use std::alloc::System;
 use std::hint::black_box;
 
 use krabka_remote_storage::index::{
@@ -9,20 +8,20 @@ use krabka_remote_storage::index::{
     collect_aborted_txns, parse_offset_index, parse_time_index, parse_txn_index,
     position_for_relative_offset, relative_offset_floor_for_timestamp,
 };
-use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 
-#[global_allocator]
-static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+use crate::least;
+use crate::support::alone::alone;
 
 const KIB: usize = 1024;
 const MIB: usize = 1024 * KIB;
 
-/// One test, because the counters are those of the whole process.
 #[test]
 fn searches_allocate_nothing_and_declared_sizes_are_not_believed() {
-    searching_an_index_allocates_nothing();
-    walking_batches_and_records_in_place_allocates_nothing();
-    declared_sizes_are_not_allocated();
+    alone(|| {
+        searching_an_index_allocates_nothing();
+        walking_batches_and_records_in_place_allocates_nothing();
+        declared_sizes_are_not_allocated();
+    });
 }
 
 fn searching_an_index_allocates_nothing() {
@@ -51,7 +50,7 @@ fn searching_an_index_allocates_nothing() {
         let entries = parse_txn_index(&txns).expect("index");
         black_box(collect_aborted_txns(entries, 5, 10).is_complete);
     };
-    assert_eq!(allocated(nothing), (0, 0));
+    assert_eq!(least(nothing).count, 0);
 }
 
 fn walking_batches_and_records_in_place_allocates_nothing() {
@@ -72,13 +71,13 @@ fn walking_batches_and_records_in_place_allocates_nothing() {
         }
         assert_eq!(bytes, 2000);
     };
-    assert_eq!(allocated(nothing), (0, 0));
+    assert_eq!(least(nothing).count, 0);
 }
 
 fn declared_sizes_are_not_allocated() {
     // Each refusal allocates its error, and what else must stay below this.
     let expect = |what: &str, most: usize, refused: &dyn Fn() -> bool| {
-        let (_, bytes) = allocated(|| assert!(refused(), "{what}"));
+        let bytes = least(|| assert!(refused(), "{what}")).total;
         assert!(bytes <= most, "{what}: {bytes} bytes");
     };
 
@@ -118,23 +117,6 @@ fn declared_sizes_are_not_allocated() {
     expect("2^31 producers", KIB, &|| {
         ProducerSnapshot::parse(&snapshot).is_err()
     });
-}
-
-/// How often and how much `work` allocates, at least: the least of a few runs, as the test's
-/// harness may allocate at the same time.
-fn allocated(work: impl Fn()) -> (usize, usize) {
-    (0..5)
-        .map(|_| {
-            let region = Region::new(ALLOCATOR);
-            work();
-            let change = region.change();
-            (
-                change.allocations + change.reallocations,
-                change.bytes_allocated,
-            )
-        })
-        .min()
-        .expect("runs")
 }
 
 fn offset_index(length: usize) -> Vec<u8> {

@@ -1,8 +1,5 @@
 //! What a million segments of one partition weigh, and what asking for one of them allocates.
-//!
-//! The allocator counts for the whole process, so this binary has one test.
 
-use std::alloc::System;
 use std::collections::BTreeMap;
 
 use krabka_remote_storage::metadata::RemoteLogMetadataCache;
@@ -11,11 +8,10 @@ use krabka_remote_storage::{
     RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate, RemoteLogSegmentState,
     TopicIdPartition,
 };
-use stats_alloc::{INSTRUMENTED_SYSTEM, Region, Stats, StatsAlloc};
+use krabka_test_allocator::{Heap, Start};
 use uuid::Uuid;
 
-#[global_allocator]
-static HEAP: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+use crate::support::alone::alone;
 
 const SEGMENTS: u32 = 1_000_000;
 const SPAN: i64 = 1_000;
@@ -63,36 +59,35 @@ fn update(number: u32, state: RemoteLogSegmentState) -> RemoteLogSegmentMetadata
     RemoteLogSegmentMetadataUpdate::new(id(number), 2, None, state, 1)
 }
 
-fn live_bytes(stats: Stats) -> f64 {
-    let live = stats.bytes_allocated - stats.bytes_deallocated;
-    #[allow(clippy::cast_precision_loss)] // far below 2^52
-    let live = live as f64;
-    live
+fn live_bytes(start: Start) -> f64 {
+    start.heap().live as f64
 }
 
 #[test]
 fn a_million_finished_segments_are_compact_and_looked_up_without_allocating() {
-    let region = Region::new(HEAP);
-    let mut cache = RemoteLogMetadataCache::new(tp());
-    for number in 0..SEGMENTS {
-        cache.add_segment(&started(number)).unwrap();
-        let finished = update(number, RemoteLogSegmentState::CopySegmentFinished);
-        cache.update_segment(&finished).unwrap();
-    }
-    let each = live_bytes(region.change()) / f64::from(SEGMENTS);
-    println!("{each:.1} bytes of heap for each of {SEGMENTS} finished segments");
-    assert!(
-        each <= 200.0,
-        "{each:.1} bytes of heap for each finished segment"
-    );
+    alone(|| {
+        let start = Heap::start();
+        let mut cache = RemoteLogMetadataCache::new(tp());
+        for number in 0..SEGMENTS {
+            cache.add_segment(&started(number)).unwrap();
+            let finished = update(number, RemoteLogSegmentState::CopySegmentFinished);
+            cache.update_segment(&finished).unwrap();
+        }
+        let each = live_bytes(start) / f64::from(SEGMENTS);
+        println!("{each:.1} bytes of heap for each of {SEGMENTS} finished segments");
+        assert!(
+            each <= 200.0,
+            "{each:.1} bytes of heap for each finished segment"
+        );
 
-    finding_a_segment_allocates_nothing(&cache);
-    an_owned_answer_takes_three_allocations_at_most(&mut cache);
-    deleted_segments_give_their_memory_back(&mut cache, &region);
+        finding_a_segment_allocates_nothing(&cache);
+        an_owned_answer_takes_three_allocations_at_most(&mut cache);
+        deleted_segments_give_their_memory_back(&mut cache, start);
+    });
 }
 
 fn finding_a_segment_allocates_nothing(cache: &RemoteLogMetadataCache) {
-    let region = Region::new(HEAP);
+    let start = Heap::start();
     for number in (0..SEGMENTS)
         .step_by(997)
         .filter(|number| number % 100 != 99)
@@ -105,7 +100,7 @@ fn finding_a_segment_allocates_nothing(cache: &RemoteLogMetadataCache) {
         assert!(cache.highest_offset(epoch) >= Some(offset));
         assert!(cache.log_size(epoch) > 0);
     }
-    assert_eq!(region.change().allocations, 0);
+    assert_eq!(start.heap().count, 0);
 }
 
 fn an_owned_answer_takes_three_allocations_at_most(cache: &mut RemoteLogMetadataCache) {
@@ -119,18 +114,15 @@ fn an_owned_answer_takes_three_allocations_at_most(cache: &mut RemoteLogMetadata
         .find(|segment| segment.id() == id(99).id)
         .unwrap();
     for segment in [rich, &listed[0]] {
-        let region = Region::new(HEAP);
+        let start = Heap::start();
         let owned = segment.to_metadata();
-        let allocations = region.change().allocations;
+        let allocations = start.heap().count;
         assert!(allocations <= 3, "{allocations} allocations for {owned:?}");
     }
 }
 
 /// Retention deletes from the front: what is left weighs what it weighed before.
-fn deleted_segments_give_their_memory_back(
-    cache: &mut RemoteLogMetadataCache,
-    region: &Region<'_, System>,
-) {
+fn deleted_segments_give_their_memory_back(cache: &mut RemoteLogMetadataCache, start: Start) {
     let left = SEGMENTS / 10;
     for number in 0..SEGMENTS - left {
         if number != 99 {
@@ -140,7 +132,7 @@ fn deleted_segments_give_their_memory_back(
         let end = update(number, RemoteLogSegmentState::DeleteSegmentFinished);
         cache.update_segment(&end).unwrap();
     }
-    let each = live_bytes(region.change()) / f64::from(left);
+    let each = live_bytes(start) / f64::from(left);
     println!("{each:.1} bytes of heap for each of the {left} segments left");
     assert!(
         each <= 300.0,

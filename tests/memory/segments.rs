@@ -1,9 +1,4 @@
 //! Memory of copies and fetches, in the optimised build, by a counting allocator.
-//!
-//! One test: the counters are those of the whole process.
-#![cfg(not(debug_assertions))]
-
-mod support;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,36 +12,36 @@ use krabka_remote_storage::{
     CopySegment, FetchSegment, IndexType, LOG_FILE_SUFFIX, LeaderEpoch, RemoteLogReader,
     RemoteStorage,
 };
-use krabka_test_allocator::{Counting, Heap};
+use krabka_test_allocator::Heap;
 use object_store::ObjectStoreExt;
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use tokio::runtime::Builder;
 
-use support::batches::SegmentFiles;
-use support::segments::{files, metadata};
-use support::sink::SinkStore;
-use support::tier::{MadeSegment, MadeTier};
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
+use crate::support::alone::alone;
+use crate::support::batches::SegmentFiles;
+use crate::support::segments::{files, metadata};
+use crate::support::sink::SinkStore;
+use crate::support::tier::{MadeSegment, MadeTier};
 
 const MIB: usize = 1 << 20;
 
 #[test]
 fn memory_is_bounded() {
-    // Two workers, as a small broker has, and a blocking pool that does not grow while we count.
-    let runtime = Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .unwrap();
-    for delay in [Duration::ZERO, Duration::from_millis(2)] {
-        runtime.block_on(copy_of_1_gib(delay));
-    }
-    runtime.block_on(fetch_from_memory());
-    runtime.block_on(fetch_from_a_local_file());
-    runtime.block_on(warm_reads_over_memory());
+    alone(|| {
+        // Two workers, as a small broker has, and a blocking pool that does not grow while we count.
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .unwrap();
+        for delay in [Duration::ZERO, Duration::from_millis(2)] {
+            runtime.block_on(copy_of_1_gib(delay));
+        }
+        runtime.block_on(fetch_from_memory());
+        runtime.block_on(fetch_from_a_local_file());
+        runtime.block_on(warm_reads_over_memory());
+    });
 }
 
 /// Peak heap of a 1 GiB copy: at most (parts in flight + 3) × part size.

@@ -11,21 +11,21 @@ use krabka_remote_storage::{
     LeaderEpoch, RemoteLogSegmentDetails, RemoteLogSegmentId, RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate, RemoteLogSegmentState, TopicIdPartition,
 };
-use krabka_test_allocator::{Counting, Heap};
 use uuid::Uuid;
 
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
+use crate::least;
+use crate::support::alone::alone;
 
 const KIB: usize = 1024;
 
-/// One test, because the counters are those of the whole process.
 #[test]
 fn decoders_allocate_what_is_there_and_not_what_is_declared() {
-    an_event_takes_few_allocations();
-    lengths_and_counts_of_an_event_are_not_allocated();
-    lengths_and_counts_of_a_snapshot_are_not_allocated();
-    a_snapshot_allocates_in_proportion_to_its_bytes();
+    alone(|| {
+        an_event_takes_few_allocations();
+        lengths_and_counts_of_an_event_are_not_allocated();
+        lengths_and_counts_of_a_snapshot_are_not_allocated();
+        a_snapshot_allocates_in_proportion_to_its_bytes();
+    });
 }
 
 fn segment_id() -> RemoteLogSegmentId {
@@ -143,17 +143,4 @@ fn a_snapshot_allocates_in_proportion_to_its_bytes() {
         // A cache keeps its segments in blocks of 64, so one segment alone takes the most.
         assert!(heap.peak < 150 * bytes.len(), "{heap:?}");
     }
-}
-
-/// What `work` allocates: the least of a few runs, as the test's harness may allocate at the same
-/// time.
-fn least(work: impl Fn()) -> Heap {
-    (0..5)
-        .map(|_| {
-            let start = Heap::start();
-            work();
-            start.heap()
-        })
-        .min_by_key(|heap| heap.peak)
-        .expect("runs")
 }

@@ -1,8 +1,4 @@
 //! What a topic-backed manager holds in memory: while it replays, and after it had everything.
-//!
-//! The allocator counts for the whole process, so this binary has one test. It runs in the
-//! optimised build: `cargo test --release --test release_topic_manager`.
-#![cfg(not(debug_assertions))]
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -19,13 +15,12 @@ use krabka_remote_storage::{
     RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate, RemoteLogSegmentState,
     RemoteStorageError, TopicIdPartition,
 };
-use krabka_test_allocator::{Counting, Heap};
+use krabka_test_allocator::Heap;
 use tempfile::TempDir;
 use tokio::runtime::{Handle, Runtime};
 use uuid::Uuid;
 
-#[global_allocator]
-static HEAP: Counting = Counting;
+use crate::support::alone::alone;
 
 const MIB: usize = 1024 * 1024;
 
@@ -229,17 +224,19 @@ async fn partitions_come_and_go_while_tasks_publish() {
 
 #[test]
 fn a_replay_holds_little_more_than_its_caches_and_what_is_taken_away_holds_nothing() {
-    let runtime = Runtime::new().unwrap();
-    let caches = caches_of_a_million_events();
-    let replay = runtime.block_on(peak_of_a_replay());
-    println!(
-        "a million events: caches {} MiB, peak of the replay {} MiB",
-        caches / MIB,
-        replay / MIB
-    );
-    assert!(
-        replay <= caches + 16 * MIB,
-        "{replay} bytes beside {caches}"
-    );
-    runtime.block_on(partitions_come_and_go_while_tasks_publish());
+    alone(|| {
+        let runtime = Runtime::new().unwrap();
+        let caches = caches_of_a_million_events();
+        let replay = runtime.block_on(peak_of_a_replay());
+        println!(
+            "a million events: caches {} MiB, peak of the replay {} MiB",
+            caches / MIB,
+            replay / MIB
+        );
+        assert!(
+            replay <= caches + 16 * MIB,
+            "{replay} bytes beside {caches}"
+        );
+        runtime.block_on(partitions_come_and_go_while_tasks_publish());
+    });
 }

@@ -1,9 +1,7 @@
 //! What verifying a directory with very many manifests takes of memory, and how often it reads.
 //!
-//! The store makes its manifests when they are asked for, so it holds none of them. The allocator
-//! counts for the whole process, so this binary has one test.
+//! The store makes its manifests when they are asked for, so it holds none of them.
 
-use std::alloc::System;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fmt::Write as _;
@@ -21,6 +19,7 @@ use krabka_remote_storage::{
     ManifestSignature, ObjectEntry, SegmentIdentity, SegmentManifest, Sha256Digest,
     TrustedManifestKeys, manifest_head,
 };
+use krabka_test_allocator::Heap;
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{
@@ -28,11 +27,9 @@ use object_store::{
     ObjectStore, ObjectStoreExt as _, PutMultipartOptions, PutOptions, PutPayload, PutResult,
     Result,
 };
-use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 use uuid::Uuid;
 
-#[global_allocator]
-static HEAP: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+use crate::support::alone::alone;
 
 /// Without optimisation fewer, to take less time; what one of them takes is the same.
 const MANIFESTS: usize = if cfg!(debug_assertions) {
@@ -41,11 +38,6 @@ const MANIFESTS: usize = if cfg!(debug_assertions) {
     100_000
 };
 const DIRECTORY: &str = "archive/orders-7-AAAAAAAAAAAAAAAAAAAAEQ";
-
-fn live_bytes() -> usize {
-    let stats = HEAP.stats();
-    stats.bytes_allocated - stats.bytes_deallocated
-}
 
 fn file_name(number: u64, suffix: &str) -> String {
     SegmentFileName {
@@ -137,7 +129,7 @@ impl Made {
 }
 
 fn note_memory(peak: &AtomicUsize) {
-    peak.fetch_max(live_bytes(), Ordering::Relaxed);
+    peak.fetch_max(Heap::live(), Ordering::Relaxed);
 }
 
 /// The listing's objects: one after the other, or far apart as a file system has them.
@@ -240,8 +232,12 @@ impl fmt::Display for Made {
     }
 }
 
-#[tokio::test]
-async fn a_manifest_takes_200_bytes_at_most() {
+#[test]
+fn a_manifest_takes_200_bytes_at_most() {
+    alone(|| tokio_test::block_on(measure()));
+}
+
+async fn measure() {
     const ALLOWED: usize = 200 * MANIFESTS;
     let mut made = Made::new(true);
     for in_order in [true, false] {
@@ -250,7 +246,7 @@ async fn a_manifest_takes_200_bytes_at_most() {
         let store: Arc<dyn ObjectStore> = shared.clone();
         shared.peak.store(0, Ordering::Relaxed);
         shared.gets.store(0, Ordering::Relaxed);
-        let before = live_bytes();
+        let before = Heap::live();
         let report = verify_archive(
             &store,
             &VerifyRequest::default(),

@@ -19,8 +19,8 @@ use tower::service_fn;
 use uuid::Uuid;
 
 use super::cluster::{Cluster, Managed, a_moment, log, within};
-use super::support::metadata_topic::int;
 use super::tiered::Filled;
+use crate::support::metadata_topic::int;
 
 /// The broker that shares its topic has this id.
 const BROKER: i32 = 1;

@@ -20,7 +20,7 @@ use uuid::Uuid;
 
 use super::cluster::{Cluster, Managed, java, log, within};
 use super::oracle::{Answer, Question, all_records, hex, record_line};
-use super::support::metadata_topic;
+use crate::support::metadata_topic;
 
 const HISTORIES: usize = 1_000;
 const TASKS: usize = 32;

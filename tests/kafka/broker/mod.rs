@@ -13,7 +13,5 @@ mod moved;
 mod oracle;
 mod publishing;
 mod secured;
-#[path = "../support/mod.rs"]
-mod support;
 mod tiered;
 mod topics;

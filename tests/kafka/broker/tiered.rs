@@ -21,7 +21,7 @@ use tempfile::{NamedTempFile, TempDir};
 
 use super::cluster::{Cluster, Managed, java, json_file, json_lines, within};
 use super::oracle::{Question, all_records, hex, record_line};
-use super::support::metadata_topic::{int, rows, text};
+use crate::support::metadata_topic::{int, rows, text};
 
 /// What Kafka's clients say of a partition that `TierTopic` has filled.
 pub(crate) struct Expected {

@@ -1,6 +1,5 @@
 //! The metadata log on Kafka: against librdkafka's mock cluster, against a broker that says what a
 //! test wants, and, where `tests/run.sh` has started one, against Apache Kafka itself.
-#![allow(unreachable_pub)]
 
 mod brokers;
 mod configuration;

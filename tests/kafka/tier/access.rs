@@ -5,8 +5,8 @@ use std::fs;
 use serde_json::json;
 
 use super::{Cluster, variable};
-use crate::metadata_topic::records;
-use crate::program::{Scratch, command, finish, run};
+use crate::support::metadata_topic::records;
+use crate::support::program::{Scratch, command, finish, run};
 
 #[test]
 fn what_is_wrong_with_a_cluster_is_said_without_secrets() {

@@ -27,8 +27,8 @@ use serde_json::Value;
 use tokio::runtime::Runtime;
 use uuid::Uuid;
 
-use crate::metadata_topic::records;
-use crate::program::{Run, Scratch, run, test_data};
+use crate::support::metadata_topic::records;
+use crate::support::program::{Run, Scratch, run, test_data};
 
 const PARTITIONS: i32 = 5;
 

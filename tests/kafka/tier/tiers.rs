@@ -7,8 +7,8 @@ use krabka_remote_storage::topic::MetadataEvent;
 use serde_json::json;
 
 use super::{Cluster, begins_deletion, kafkas_tier, segment_from};
-use crate::metadata_topic::records;
-use crate::program::{consumed, run, special_offset, test_data};
+use crate::support::metadata_topic::records;
+use crate::support::program::{consumed, run, special_offset, test_data};
 
 #[test]
 fn a_tier_and_its_metadata_agree_until_one_of_them_is_changed() {

@@ -6,8 +6,8 @@ use std::process::Stdio;
 use serde_json::{Value, json};
 
 use super::{Cluster, expected_records};
-use crate::metadata_topic::{answers, records, rows};
-use crate::program::command;
+use crate::support::metadata_topic::{answers, records, rows};
+use crate::support::program::command;
 
 #[test]
 fn a_dump_shows_every_record_as_kafkas_own_classes_read_it() {

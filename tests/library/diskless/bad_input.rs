@@ -6,7 +6,7 @@ use krabka_remote_storage::diskless::{
 };
 use proptest::prelude::*;
 
-use crate::samples::{FLOOR_KEY, FLOOR_VALUE, FLUSH_VALUE, RANGE_KEY, TOPIC_ID, entry, unhex};
+use super::samples::{FLOOR_KEY, FLOOR_VALUE, FLUSH_VALUE, RANGE_KEY, TOPIC_ID, entry, unhex};
 
 fn flush_error(bytes: &[u8]) -> String {
     WalFlushRecord::from_bytes(bytes).unwrap_err().to_string()

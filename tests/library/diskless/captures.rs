@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::samples::{CAPTURE, TOPIC_ID, entry, orders, publish, raise_floor, range};
+use super::samples::{CAPTURE, TOPIC_ID, entry, orders, publish, raise_floor, range};
 
 fn error_of(document: &Value) -> String {
     let bytes = serde_json::to_vec(document).unwrap();

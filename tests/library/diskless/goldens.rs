@@ -7,7 +7,7 @@ use krabka_remote_storage::diskless::{
     WalObjectBuilder, parse_wal_object, wal_index_key_version, wal_index_partition,
 };
 
-use crate::samples::{
+use super::samples::{
     CAPTURE, EMPTY_OBJECT, FLOOR_KEY, FLOOR_VALUE, FLUSH_VALUE, OBJECT, RANGE_KEY, TOPIC_ID, entry,
     hex, orders, publish, raise_floor, unhex,
 };

@@ -10,8 +10,8 @@ use krabka_remote_storage::diskless::{
 };
 use proptest::prelude::*;
 
-use crate::batches::BatchSpec;
-use crate::samples::{TOPIC_ID, orders};
+use super::samples::{TOPIC_ID, orders};
+use crate::support::batches::BatchSpec;
 
 const PARTITIONS: i32 = 3;
 

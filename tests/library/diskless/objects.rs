@@ -5,8 +5,8 @@ use krabka_remote_storage::diskless::{
 };
 use proptest::prelude::*;
 
-use crate::batches::BatchSpec;
-use crate::samples::{OBJECT, TOPIC_ID, unhex};
+use super::samples::{OBJECT, TOPIC_ID, unhex};
+use crate::support::batches::BatchSpec;
 
 /// Where the footer of the golden object begins.
 const FOOTER: usize = 13;

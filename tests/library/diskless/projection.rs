@@ -5,7 +5,7 @@ use krabka_remote_storage::diskless::{
 };
 use uuid::Uuid;
 
-use crate::samples::{TOPIC_ID, publish, raise_floor, range};
+use super::samples::{TOPIC_ID, publish, raise_floor, range};
 
 fn tombstone(projection: &mut WalCaptureProjection, entry: &WalIndexEntry) {
     let key = WalIndexKey::from(entry).to_bytes();

@@ -7,7 +7,7 @@ use krabka_remote_storage::diskless::{
     trim_target,
 };
 
-use crate::samples::{TOPIC_ID, publish, raise_floor, range};
+use super::samples::{TOPIC_ID, publish, raise_floor, range};
 
 /// Four ranges of 100 bytes and 10 offsets, with these highest timestamps.
 fn projection(timestamps: [i64; 4]) -> WalCaptureProjection {

@@ -17,7 +17,7 @@ use krabka_remote_storage::{
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::samples::{CAPTURE, orders, publish, range};
+use super::samples::{CAPTURE, orders, publish, range};
 
 const KEY_ID: &str = "capture-key";
 

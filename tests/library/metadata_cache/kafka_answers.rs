@@ -6,7 +6,7 @@ use krabka_remote_storage::kafka_uuid;
 use krabka_remote_storage::metadata::RemoteLogMetadataCache;
 use serde_json::Value;
 
-use super::support::metadata_topic::{Caches, answers, epoch, int, replay, rows, text};
+use crate::support::metadata_topic::{Caches, answers, epoch, int, replay, rows, text};
 
 #[test]
 fn a_real_metadata_topic_gives_every_answer_of_kafkas_own_store() {

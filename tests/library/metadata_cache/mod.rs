@@ -6,9 +6,6 @@ mod kafka_answers;
 mod model;
 mod properties;
 mod replayed;
-#[path = "../support/mod.rs"]
-mod support;
-
 use std::collections::BTreeMap;
 
 use krabka_remote_storage::metadata::{RemoteLogMetadataCache, SegmentView};

@@ -17,14 +17,12 @@
 //! The last line concerns `is_ready` alone. How often it does, in which trace, stands in [`TRACES`].
 
 mod replay;
-#[path = "../support/mod.rs"]
-mod support;
 mod trace;
 
 use std::collections::BTreeSet;
 
+use crate::support::metadata_topic::data;
 use replay::{Counts, replay};
-use support::metadata_topic::data;
 use trace::Trace;
 
 /// What is in a trace.

@@ -20,8 +20,8 @@ use tempfile::TempDir;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
+use super::trace::{Names, Trace};
 use crate::support::metadata_topic::{epoch, int, int32, rows, text};
-use crate::trace::{Names, Trace};
 
 /// How many lines of which kind were held against the manager.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -9,10 +9,10 @@ use krabka_remote_storage::layout::REMOTE_INDEX_CACHE_DIR;
 use krabka_remote_storage::{ErrorKind, RemoteLogReader};
 use tempfile::TempDir;
 
-use super::support::batches::{BatchSpec, SegmentFiles, UniformLog};
-use super::support::store::{Fate, Outcome};
-use super::support::tier::{MadeSegment, MadeTier, partition};
 use super::{EPOCH, KIB, MIB, read, scattered, spans, try_read};
+use crate::support::batches::{BatchSpec, SegmentFiles, UniformLog};
+use crate::support::store::{Fate, Outcome};
+use crate::support::tier::{MadeSegment, MadeTier, partition};
 
 const BATCH: usize = 16 * KIB;
 const RECORDS: i32 = 10;

@@ -16,9 +16,9 @@ use krabka_remote_storage::{
 };
 use parking_lot::Mutex;
 
-use super::support::batches::{BatchSpec, SegmentFiles};
-use super::support::tier::{MadeSegment, MadeTier, partition};
 use super::{EPOCH, KIB, MIB};
+use crate::support::batches::{BatchSpec, SegmentFiles};
+use crate::support::tier::{MadeSegment, MadeTier, partition};
 
 /// A batch of one record of a transaction.
 fn data(offset: i64, producer_id: i64) -> BatchSpec {

@@ -9,10 +9,10 @@ use krabka_remote_storage::index::{Batches, DEFAULT_MAX_DECOMPRESSED_BYTES};
 use krabka_remote_storage::{ErrorKind, RemoteLogReader};
 use proptest::prelude::*;
 
-use super::support::batches::{BatchSpec, SegmentFiles};
-use super::support::store::Fate;
-use super::support::tier::{MadeSegment, MadeTier, partition};
 use super::{EPOCH, spans, try_read};
+use crate::support::batches::{BatchSpec, SegmentFiles};
+use crate::support::store::Fate;
+use crate::support::tier::{MadeSegment, MadeTier, partition};
 
 /// More requests than any read of the logs here may take.
 const ENDLESS: usize = 2_000;

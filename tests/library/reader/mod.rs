@@ -1,9 +1,6 @@
 //! The reader over made-up segments: what a read costs, what it survives, and what it never
 //! answers.
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod cached;
 mod committed;
 mod hostile;
@@ -14,7 +11,7 @@ mod segments;
 use krabka_remote_storage::reader::FetchedBatches;
 use krabka_remote_storage::{LeaderEpoch, RemoteLogReader, RemoteStorageError, index};
 
-use support::tier::partition;
+use crate::support::tier::partition;
 
 const KIB: usize = 1024;
 const MIB: usize = 1024 * KIB;

@@ -8,10 +8,10 @@ use krabka_remote_storage::{
 use object_store::ObjectStoreExt as _;
 use std::sync::Arc;
 
-use super::support::batches::{BatchSpec, SegmentFiles};
-use super::support::store::Fate;
-use super::support::tier::{MadeSegment, MadeTier, partition};
 use super::{KIB, MIB, read, spans, try_read};
+use crate::support::batches::{BatchSpec, SegmentFiles};
+use crate::support::store::Fate;
+use crate::support::tier::{MadeSegment, MadeTier, partition};
 
 const BATCH: usize = 16 * KIB;
 

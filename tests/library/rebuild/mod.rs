@@ -1,9 +1,6 @@
 //! Metadata made anew from a tier: from one that Kafka wrote, and from damaged and odd ones.
 
 mod log_end;
-#[path = "../support/mod.rs"]
-mod support;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::sync::Arc;
@@ -24,9 +21,9 @@ use proptest::prelude::*;
 use tower::layer::util::Identity;
 use uuid::Uuid;
 
-use support::metadata_topic::{answers, data, epoch, int, replay, rows};
-use support::segments::metadata;
-use support::store::{Fate, Outcome, TestStore};
+use crate::support::metadata_topic::{answers, data, epoch, int, replay, rows};
+use crate::support::segments::metadata;
+use crate::support::store::{Fate, Outcome, TestStore};
 
 fn rebuilder(store: &Arc<TestStore>) -> TierRebuilder<Fetcher, Fetcher> {
     let handles = StoreHandles::with_multipart(Arc::clone(store));

@@ -18,7 +18,7 @@ use object_store::path::Path;
 use tempfile::TempDir;
 use tokio::time::Instant;
 
-use crate::leader::{
+use super::leader::{
     KEY_ID, RULES, archive, archiver, builder, copy_to, epoch, genesis, record, trusted, verify,
 };
 use crate::support::segments::{files, metadata};

@@ -20,7 +20,7 @@ use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use uuid::Uuid;
 
-use crate::leader::{
+use super::leader::{
     KEY_ID, RULES, archive, archiver, archiver_as, builder, copy_to, epoch, public, record,
     trusted, verify, verify_with,
 };

@@ -12,7 +12,7 @@ use object_store::ObjectStore;
 use object_store::local::LocalFileSystem;
 use tempfile::TempDir;
 
-use crate::leader::{RULES, archiver, builder, copy_to, genesis, record, trusted, verify};
+use super::leader::{RULES, archiver, builder, copy_to, genesis, record, trusted, verify};
 use crate::support::segments::{files, metadata, pattern};
 use crate::support::store::{Fate, Outcome, TestStore};
 

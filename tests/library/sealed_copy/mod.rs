@@ -1,9 +1,6 @@
 //! Copies into a write-once archive: what they send, and what stands after each way in which one
 //! can end.
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod copies;
 mod crashes;
 mod large;

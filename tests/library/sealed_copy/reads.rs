@@ -10,7 +10,7 @@ use krabka_remote_storage::{
 use tempfile::TempDir;
 use tokio::runtime::Builder;
 
-use crate::leader::{RULES, archiver, genesis};
+use super::leader::{RULES, archiver, genesis};
 use crate::support::segments::{files, metadata, pattern};
 
 /// The threads of the test's runtime, apart from those of all other tests.

@@ -8,7 +8,7 @@ use krabka_remote_storage::{ChainStamp, RemoteStorageError, TrustedManifestKeys,
 use object_store::ObjectStore;
 use tempfile::TempDir;
 
-use crate::leader::{RULES, archive, builder, copy_to, epoch, genesis, record, trusted, verify};
+use super::leader::{RULES, archive, builder, copy_to, epoch, genesis, record, trusted, verify};
 use crate::support::store::TestStore;
 
 const DIRECTORY: &str = "orders-0-AAAAAAAAAAAAAAAAAAAAAQ";

@@ -2,8 +2,8 @@
 
 use krabka_remote_storage::topic::metadata_partition_for;
 
-use super::support::metadata_topic::records;
 use super::*;
+use crate::support::metadata_topic::records;
 
 #[test]
 fn every_record_of_a_real_topic_is_read_and_written_as_kafka_does() {

@@ -6,9 +6,6 @@ mod fixtures;
 mod goldens;
 mod poison;
 mod properties;
-#[path = "../support/mod.rs"]
-mod support;
-
 use std::collections::BTreeMap;
 
 use krabka_remote_storage::topic::MetadataEvent;
@@ -19,7 +16,7 @@ use krabka_remote_storage::{
 };
 use uuid::Uuid;
 
-use support::metadata_topic::bytes;
+use crate::support::metadata_topic::bytes;
 
 /// What every add of the golden values begins with: all before the segment's size.
 const ADD: &str = concat!(

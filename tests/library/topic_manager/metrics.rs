@@ -23,7 +23,7 @@ fn documented() -> BTreeSet<Row> {
             .map(|cell| cell.trim().replace('`', ""))
             .collect()
     };
-    include_str!("../../src/metadata/topic/mod.rs")
+    include_str!("../../../src/metadata/topic/mod.rs")
         .lines()
         .filter(|line| line.starts_with("//! | `krabka_remote_storage_"))
         .map(cells)

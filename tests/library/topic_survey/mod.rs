@@ -2,8 +2,6 @@
 
 mod comparison;
 mod named;
-#[path = "../support/mod.rs"]
-mod support;
 mod survey;
 
 use std::collections::BTreeMap;

@@ -14,8 +14,8 @@ use krabka_remote_storage::metadata::topic::{
 use krabka_remote_storage::{RemotePartitionDeleteMetadata, RemotePartitionDeleteState};
 use parking_lot::Mutex;
 
-use super::support::metadata_topic::{answers, bytes, epoch, int, records, rows, text};
 use super::*;
+use crate::support::metadata_topic::{answers, bytes, epoch, int, records, rows, text};
 
 const LIMIT: Duration = Duration::from_secs(30);
 

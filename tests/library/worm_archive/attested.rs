@@ -8,10 +8,10 @@ use krabka_remote_storage::archive::{
 };
 use krabka_remote_storage::{ManifestSeq, TrustedManifestKeys, WormError};
 
-use super::archive::{
+use super::store::ReadOnly;
+use crate::support::archive::{
     Archive, KEY_ID, Key, PREFIX, assert_break, deep, epoch, partition, shallow, trusted,
 };
-use super::store::ReadOnly;
 
 #[tokio::test]
 async fn an_archive_outlives_its_keys() {

@@ -18,8 +18,8 @@ use object_store::{
 };
 use proptest::prelude::*;
 
-use super::archive::{Archive, Key, assert_break, deep, partition, shallow, trusted};
 use super::store::ReadOnly;
+use crate::support::archive::{Archive, Key, assert_break, deep, partition, shallow, trusted};
 
 type Change = Box<dyn Fn(&mut ManifestBody)>;
 
@@ -323,10 +323,10 @@ async fn a_planted_run_does_not_take_the_place_of_the_honest_one() {
     for (start_offset, same_epoch) in [(0, false), (0, true), (900, true)] {
         let mut archive = Archive::empty();
         archive
-            .seal_run("orders", 0, super::archive::epoch(1), 100, 2)
+            .seal_run("orders", 0, crate::support::archive::epoch(1), 100, 2)
             .await;
         let honest = archive.segments[1].receipt.head;
-        let epoch_id = super::archive::epoch(if same_epoch { 1 } else { 9 });
+        let epoch_id = crate::support::archive::epoch(if same_epoch { 1 } else { 9 });
         let stamp = krabka_remote_storage::ChainStamp::genesis(epoch_id);
         archive
             .seal("orders", 0, start_offset, stamp, Key::new("someone", 3))

@@ -7,8 +7,10 @@ use futures::executor::block_on;
 use krabka_remote_storage::archive::{VerifyBreakKind, VerifyRequest, verify_archive};
 use object_store::ObjectStore;
 
-use super::archive::{Archive, Key, assert_break, deep, epoch, metadata, shallow, trusted};
 use super::store::ReadOnly;
+use crate::support::archive::{
+    Archive, Key, assert_break, deep, epoch, metadata, shallow, trusted,
+};
 
 async fn verify(
     store: &Arc<dyn ObjectStore>,

@@ -8,7 +8,7 @@ use krabka_remote_storage::{
     ChainStamp, ManifestSeq, TrustedManifestKeys, WormChainRecord, manifest_head,
 };
 
-use super::archive::{
+use crate::support::archive::{
     Archive, KEY_ID, Key, PREFIX, Sealed, assert_break, assert_verdict, deep, epoch, metadata,
     partition, trusted,
 };

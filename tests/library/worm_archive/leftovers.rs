@@ -13,7 +13,7 @@ use object_store::ObjectStoreExt as _;
 use object_store::path::Path;
 use uuid::Uuid;
 
-use super::archive::{Archive, Key, epoch, key_of, metadata, trusted};
+use crate::support::archive::{Archive, Key, epoch, key_of, metadata, trusted};
 
 /// The leader of one partition: a store, and the metadata of what was copied to it.
 struct Leader {

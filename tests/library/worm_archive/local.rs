@@ -12,7 +12,7 @@ use object_store::local::LocalFileSystem;
 use object_store::{ObjectStore, ObjectStoreExt as _};
 use tempfile::TempDir;
 
-use super::archive::{Archive, assert_break, deep, shallow, trusted};
+use crate::support::archive::{Archive, assert_break, deep, shallow, trusted};
 
 async fn on_disk(archive: &Archive) -> TempDir {
     let dir = TempDir::new().unwrap();
@@ -59,7 +59,7 @@ async fn files_are_verified_like_any_store() {
 async fn a_body_of_many_buffers_is_hashed_whole() {
     let mut archive = Archive::empty();
     archive
-        .seal_run("orders", 0, super::archive::epoch(1), 0, 1)
+        .seal_run("orders", 0, crate::support::archive::epoch(1), 0, 1)
         .await;
     let body: Vec<u8> = (0..1_000_003_u32).map(|n| (n % 251) as u8).collect();
     let key = archive.segments[0].key(".log");
@@ -67,7 +67,7 @@ async fn a_body_of_many_buffers_is_hashed_whole() {
     archive
         .resign(0, |manifest| {
             let object = &mut manifest.objects[0];
-            *object = super::archive::entry(key.clone(), ".log", &body.into());
+            *object = crate::support::archive::entry(key.clone(), ".log", &body.into());
         })
         .await;
     let dir = on_disk(&archive).await;

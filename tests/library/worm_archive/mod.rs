@@ -1,6 +1,5 @@
 //! Archives are sealed into memory, tampered with, and verified.
 
-mod archive;
 mod attested;
 mod hostile;
 mod in_use;

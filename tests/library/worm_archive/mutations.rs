@@ -8,7 +8,7 @@ use krabka_remote_storage::{ManifestBody, SegmentManifest, WormChainRecord};
 use object_store::ObjectStore;
 use serde_json::Value;
 
-use super::archive::{
+use crate::support::archive::{
     Archive, KEY_ID, Key, Sealed, assert_break, assert_verdict, deep, epoch, partition, trusted,
 };
 

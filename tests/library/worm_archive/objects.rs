@@ -3,7 +3,7 @@
 use krabka_remote_storage::archive::{OrphanClass, VerifyBreakKind, VerifyRequest};
 use krabka_remote_storage::{ManifestBody, ManifestSeq};
 
-use super::archive::{Archive, assert_break, deep, partition, shallow};
+use crate::support::archive::{Archive, assert_break, deep, partition, shallow};
 
 type Change = Box<dyn Fn(&mut ManifestBody)>;
 
@@ -234,7 +234,7 @@ async fn an_attempt_that_another_replaced_is_told_from_one_without_a_manifest() 
     ] {
         let archive = archive.fork();
         let stamp = archive.segments[1].receipt.next_stamp().unwrap();
-        let attempt = super::archive::metadata("orders", 0, start_offset, 0x77, stamp);
+        let attempt = crate::support::archive::metadata("orders", 0, start_offset, 0x77, stamp);
         archive.upload(&attempt).await;
         for request in both() {
             let report = archive.verify(&request).await;

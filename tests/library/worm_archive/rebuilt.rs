@@ -13,8 +13,8 @@ use object_store::ObjectStoreExt as _;
 use object_store::path::Path;
 use uuid::Uuid;
 
-use super::archive::{Archive, Key, Sealed, epoch, shallow, trusted};
 use super::store::ReadOnly;
+use crate::support::archive::{Archive, Key, Sealed, epoch, shallow, trusted};
 
 /// The manager that the archive's copies went through.
 fn original(segments: &[Sealed]) -> InmemoryRemoteLogMetadataManager {

@@ -3,7 +3,7 @@
 use krabka_remote_storage::archive::{VerifyBreakKind, VerifyDepth, VerifyRequest};
 use krabka_remote_storage::{ChainHead, ManifestSeq, SegmentManifest};
 
-use super::archive::{Archive, Key, assert_break, deep, epoch, partition, shallow};
+use crate::support::archive::{Archive, Key, assert_break, deep, epoch, partition, shallow};
 
 fn both() -> [VerifyRequest; 2] {
     [shallow(), deep()]
@@ -161,7 +161,7 @@ async fn a_run_without_its_beginning_is_found() {
 async fn a_signature_by_another_key_under_a_trusted_name_is_found() {
     let archive = Archive::sealed().await;
     let sealed = archive.segments[1].clone();
-    let other = Key::new(super::archive::KEY_ID, 66);
+    let other = Key::new(crate::support::archive::KEY_ID, 66);
     let resigned = other.sign(sealed.manifest.body.clone());
     let mut renamed = sealed.manifest.clone();
     renamed.signature.as_mut().unwrap().public_key = (&other.public()).into();
@@ -187,7 +187,7 @@ async fn a_signature_by_another_key_under_a_trusted_name_is_found() {
 async fn a_forged_signature_goes_before_an_earlier_break_of_the_chain() {
     let archive = Archive::one_run(4).await;
     let forged = archive.segments[3].clone();
-    let manifest = Key::new(super::archive::KEY_ID, 66).sign(forged.manifest.body.clone());
+    let manifest = Key::new(crate::support::archive::KEY_ID, 66).sign(forged.manifest.body.clone());
     archive.put_manifest(&forged.manifest_key, &manifest).await;
     archive.remove_segment(1).await;
     for request in both() {

@@ -1,8 +1,5 @@
 //! The start of an archive, on every kind of store, and what can be done to it from then on.
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod blocking;
 #[cfg(all(feature = "aws", feature = "gcp", feature = "azure"))]
 mod servers;

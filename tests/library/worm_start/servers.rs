@@ -25,10 +25,10 @@ use object_store::path::Path;
 use tempfile::TempDir;
 use uuid::Uuid;
 
+use super::{signed, trusted};
 use crate::support::metadata_topic::data;
 use crate::support::segments::pattern;
 use crate::support::servers;
-use crate::{signed, trusted};
 
 /// The smallest part that S3 takes.
 const PART: usize = 5 << 20;

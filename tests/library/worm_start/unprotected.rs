@@ -13,9 +13,9 @@ use object_store::{ObjectStore, ObjectStoreExt as _};
 use tempfile::TempDir;
 use uuid::Uuid;
 
+use super::{signed, trusted};
 use crate::support::segments::{files, metadata, pattern};
 use crate::support::store::{Fate, Outcome, TestStore};
-use crate::{signed, trusted};
 
 const PART: usize = 1 << 20;
 

@@ -7,8 +7,8 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 #[cfg(feature = "aws")]
-use crate::program::finish;
-use crate::program::{Scratch, command, run};
+use crate::support::program::finish;
+use crate::support::program::{Scratch, command, run};
 
 #[test]
 fn a_standard_error_that_takes_nothing_changes_no_exit_code() {

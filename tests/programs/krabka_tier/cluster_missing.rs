@@ -1,6 +1,6 @@
 //! Commands that need a cluster, where the program cannot have one or is told of none.
 
-use crate::program::{Scratch, run};
+use crate::support::program::{Scratch, run};
 
 #[cfg(not(feature = "kafka"))]
 #[test]

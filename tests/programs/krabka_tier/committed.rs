@@ -6,9 +6,9 @@ use std::path::PathBuf;
 
 use krabka_remote_storage::index::Batches;
 
-use crate::batches::{BatchSpec, SegmentFiles};
-use crate::consumer::{committed, first_open, read};
-use crate::program::{Run, Scratch, special_offset};
+use super::consumer::{committed, first_open, read};
+use crate::support::batches::{BatchSpec, SegmentFiles};
+use crate::support::program::{Run, Scratch, special_offset};
 
 const PARTITIONS: [i32; 2] = [0, 1];
 

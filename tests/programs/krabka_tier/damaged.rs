@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use krabka_remote_storage::index::Batches;
 
-use crate::program::{Run, Scratch, consumed, run, test_data};
+use crate::support::program::{Run, Scratch, consumed, run, test_data};
 
 fn read(scratch: &Scratch, offset: i64) -> Run {
     let offset = offset.to_string();

@@ -12,8 +12,8 @@ use krabka_remote_storage::diskless::{
 use krabka_remote_storage::{ChainHead, ObjectEntry, Sha256Digest, WormArchiver};
 use uuid::Uuid;
 
-use crate::batches::BatchSpec;
-use crate::program::{Run, Scratch, run};
+use crate::support::batches::BatchSpec;
+use crate::support::program::{Run, Scratch, run};
 
 const TOPIC_ID: Uuid = Uuid::from_u128(1);
 const TOPIC_ID_TEXT: &str = "AAAAAAAAAAAAAAAAAAAAAQ";
@@ -111,7 +111,7 @@ mod in_a_bucket {
     use axum::http::{HeaderMap, Method, Response, StatusCode};
 
     use super::*;
-    use crate::program::{command, finish};
+    use crate::support::program::{command, finish};
 
     /// What a store with one object answers: HEAD, and GET of a range.
     fn answer(request: &Request, object: &[u8]) -> Response<Body> {

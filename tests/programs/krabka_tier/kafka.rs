@@ -10,8 +10,8 @@ use std::process::Command;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::consumer::{committed, first_open};
-use crate::program::{Run, Scratch, run, special_offset};
+use super::consumer::{committed, first_open};
+use crate::support::program::{Run, Scratch, run, special_offset};
 
 const TOPIC: &str = "restored";
 

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use krabka_remote_storage::archive::{FileSigner, ManifestPublicKey, ManifestSigner as _};
 
-use crate::program::{Scratch, run};
+use crate::support::program::{Scratch, run};
 
 #[test]
 fn a_key_is_made_once_and_its_halves_belong_together() {

@@ -2,7 +2,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::program::{Run, Scratch, run, test_data};
+use crate::support::program::{Run, Scratch, run, test_data};
 
 fn ls(scratch: &Scratch, more: &[&str]) -> Run {
     let url = scratch.url();

@@ -10,7 +10,7 @@ use krabka_remote_storage::{ObjectStoreConfig, RemoteStorage, S3Config};
 use serde_json::json;
 use uuid::Uuid;
 
-use crate::program::{Run, command, finish, test_data};
+use crate::support::program::{Run, command, finish, test_data};
 
 type Variables = Vec<(&'static str, String)>;
 

@@ -1,7 +1,7 @@
 use std::fs;
 use std::process::Stdio;
 
-use crate::program::{Scratch, command, run};
+use crate::support::program::{Scratch, command, run};
 
 #[test]
 fn a_quickstart_shows_that_every_byte_comes_back() {

@@ -3,7 +3,7 @@ use std::fs;
 use krabka_remote_storage::index::Batches;
 use serde_json::Value;
 
-use crate::program::{
+use crate::support::program::{
     PARTITIONS, Run, Scratch, consumed, kafkas_tier, local_logs, run, special_offset, test_data,
 };
 

@@ -11,7 +11,7 @@ use krabka_remote_storage::index::{Batches, LeaderEpochCheckpoint};
 use krabka_remote_storage::layout::{LogDirState, parse_log_dir_name};
 use serde_json::json;
 
-use crate::program::{
+use crate::support::program::{
     PARTITIONS, Run, Scratch, command, kafkas_tier, local_logs, run, special_offset, test_data,
 };
 

@@ -6,10 +6,10 @@ use std::time::{Duration, SystemTime};
 
 use krabka_remote_storage::index::Batches;
 
-use crate::batches::{BatchSpec, SegmentFiles};
-use crate::committed::made_partition;
-use crate::program::{Scratch, test_data};
-use crate::restore::{files, names, restore};
+use super::committed::made_partition;
+use super::restore::{files, names, restore};
+use crate::support::batches::{BatchSpec, SegmentFiles};
+use crate::support::program::{Scratch, test_data};
 
 type Change = fn(&mut Vec<u8>);
 

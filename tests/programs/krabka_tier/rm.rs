@@ -1,6 +1,6 @@
 use serde_json::Value;
 
-use crate::program::{Scratch, run};
+use crate::support::program::{Scratch, run};
 
 #[test]
 fn nothing_is_removed_without_yes() {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use crate::copied::{Sealer, copied};
+use super::copied::{Sealer, copied};
 
 /// A copy that has sealed its first segment and cannot go on, as nobody reads what it says of it.
 struct Stuck {

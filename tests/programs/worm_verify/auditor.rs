@@ -9,8 +9,8 @@ use object_store::ObjectStore as _;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::archive::{Archive, KEY_ID, Key, PREFIX};
-use crate::program::{Run, command, finish};
+use crate::support::archive::{Archive, KEY_ID, Key, PREFIX};
+use crate::support::program::{Run, command, finish};
 
 /// Directory of a test's own: the archive, and the auditor's files beside it.
 pub(crate) struct Auditor {

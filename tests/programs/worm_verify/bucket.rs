@@ -12,9 +12,9 @@ use futures::TryStreamExt as _;
 use object_store::ObjectStore as _;
 use parking_lot::Mutex;
 
-use crate::archive::{Archive, PREFIX};
-use crate::auditor::Auditor;
-use crate::program::{Run, finish};
+use super::auditor::Auditor;
+use crate::support::archive::{Archive, PREFIX};
+use crate::support::program::{Run, finish};
 
 /// A bucket: what its objects are, and for which of them it answers with a status.
 struct Bucket {

@@ -6,8 +6,8 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::auditor::program;
-use crate::program::{Run, Scratch, command, finish, run};
+use super::auditor::program;
+use crate::support::program::{Run, Scratch, command, finish, run};
 
 /// A scratch directory with the keys `one` and `two`.
 pub(crate) struct Sealer {

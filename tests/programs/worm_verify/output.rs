@@ -9,9 +9,9 @@ use krabka_remote_storage::archive::WORM_PROBE_NAME;
 use krabka_remote_storage::ops::{StartUpload, StoreTarget};
 use krabka_remote_storage::{ObjectStoreConfig, RemoteStorage};
 
-use crate::archive::{Archive, PREFIX};
-use crate::auditor::Auditor;
-use crate::program::finish;
+use super::auditor::Auditor;
+use crate::support::archive::{Archive, PREFIX};
+use crate::support::program::finish;
 
 #[tokio::test]
 async fn names_with_control_characters_forge_no_line() {

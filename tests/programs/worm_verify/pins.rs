@@ -4,8 +4,8 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::archive::{Archive, Key};
-use crate::auditor::Auditor;
+use super::auditor::Auditor;
+use crate::support::archive::{Archive, Key};
 
 async fn pinned(archive: &Archive) -> (Auditor, String) {
     let auditor = Auditor::of(archive).await;

@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use crate::auditor::program;
-use crate::program::{Run, Scratch, finish, run, test_data};
+use super::auditor::program;
+use crate::support::program::{Run, Scratch, finish, run, test_data};
 
 const KEY_ID: &str = "key-2026";
 

@@ -10,10 +10,10 @@ use krabka_remote_storage::{
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt as _};
 
-use crate::archive::{Archive, Key};
-use crate::auditor::Auditor;
-use crate::program::{Run, finish};
-use crate::support;
+use super::auditor::Auditor;
+use crate::support::archive::{Archive, Key};
+use crate::support::program::{Run, finish};
+use crate::support::servers;
 
 type Variables = Vec<(&'static str, String)>;
 
@@ -167,7 +167,7 @@ async fn tampering_is_found(config: ObjectStoreConfig, url: &str, variables: Var
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_archive_in_seaweedfs() {
-    if let Some(config) = support::s3("SEAWEEDFS", "krabka-plain") {
+    if let Some(config) = servers::s3("SEAWEEDFS", "krabka-plain") {
         let variables = s3(&config);
         tampering_is_found(
             ObjectStoreConfig::S3(config),
@@ -180,7 +180,7 @@ async fn an_archive_in_seaweedfs() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_archive_in_ceph() {
-    if let Some(config) = support::s3("RGW", "krabka-plain") {
+    if let Some(config) = servers::s3("RGW", "krabka-plain") {
         let variables = s3(&config);
         tampering_is_found(
             ObjectStoreConfig::S3(config),
@@ -193,7 +193,7 @@ async fn an_archive_in_ceph() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_archive_in_google_cloud_storage() {
-    if let Some(config) = support::gcs() {
+    if let Some(config) = servers::gcs() {
         let variables = gcs(&config);
         tampering_is_found(
             ObjectStoreConfig::Gcs(config),
@@ -206,7 +206,7 @@ async fn an_archive_in_google_cloud_storage() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_archive_in_azure() {
-    if let Some(config) = support::azurite() {
+    if let Some(config) = servers::azurite() {
         let variables = azure(&config);
         tampering_is_found(
             ObjectStoreConfig::Azure(config),

@@ -5,9 +5,9 @@ use std::fs;
 use krabka_remote_storage::{ChainStamp, WormArchiver};
 use serde_json::json;
 
-use crate::archive::{Archive, KEY_ID, Key, bodies, entry, epoch, key_of, metadata};
-use crate::auditor::{Auditor, program};
-use crate::program::finish;
+use super::auditor::{Auditor, program};
+use crate::support::archive::{Archive, KEY_ID, Key, bodies, entry, epoch, key_of, metadata};
+use crate::support::program::finish;
 
 #[tokio::test]
 async fn an_archive_in_order_is_ok_and_every_partition_is_shown() {
