@@ -10,8 +10,12 @@
     clippy::format_collect
 )]
 
+pub mod alone;
+pub mod archive;
 pub mod batches;
 pub mod metadata_topic;
+#[cfg(feature = "cli")]
+pub mod program;
 pub mod segments;
 #[cfg(all(feature = "aws", feature = "gcp", feature = "azure"))]
 pub mod servers;

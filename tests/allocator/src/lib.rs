@@ -1,4 +1,4 @@
-//! An allocator that counts: what is live, the peak, how many allocations, and the largest.
+//! An allocator that counts: what is live, the peak, how many allocations, of how much, and the largest.
 //!
 //! A crate of its own, because an allocator needs `unsafe`, which the library forbids. Counters are
 //! global: a test that reads them runs alone in its process.
@@ -13,12 +13,14 @@ pub struct Counting;
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
 static COUNT: AtomicUsize = AtomicUsize::new(0);
+static TOTAL: AtomicUsize = AtomicUsize::new(0);
 static LARGEST: AtomicUsize = AtomicUsize::new(0);
 
 fn grown(bytes: usize) {
     let live = LIVE.fetch_add(bytes, Relaxed) + bytes;
     PEAK.fetch_max(live, Relaxed);
     COUNT.fetch_add(1, Relaxed);
+    TOTAL.fetch_add(bytes, Relaxed);
     LARGEST.fetch_max(bytes, Relaxed);
 }
 
@@ -56,6 +58,8 @@ pub struct Heap {
     pub peak: usize,
     /// How many allocations and reallocations were made.
     pub count: usize,
+    /// All that they asked for, in bytes.
+    pub total: usize,
     /// The largest of them, in bytes.
     pub largest: usize,
 }
@@ -65,9 +69,16 @@ pub struct Heap {
 pub struct Start {
     live: usize,
     count: usize,
+    total: usize,
 }
 
 impl Heap {
+    /// Bytes that are live in the process.
+    #[must_use]
+    pub fn live() -> usize {
+        LIVE.load(Relaxed)
+    }
+
     /// Begins to count.
     #[must_use]
     pub fn start() -> Start {
@@ -77,6 +88,7 @@ impl Heap {
         Start {
             live,
             count: COUNT.load(Relaxed),
+            total: TOTAL.load(Relaxed),
         }
     }
 }
@@ -89,6 +101,7 @@ impl Start {
             live: LIVE.load(Relaxed).cast_signed() - self.live.cast_signed(),
             peak: PEAK.load(Relaxed).saturating_sub(self.live),
             count: COUNT.load(Relaxed) - self.count,
+            total: TOTAL.load(Relaxed) - self.total,
             largest: LARGEST.load(Relaxed),
         }
     }
