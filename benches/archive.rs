@@ -157,10 +157,8 @@ async fn fill(store: &dyn ObjectStore, segments: u64, log_len: usize) {
 }
 
 fn verify(runtime: &Runtime, store: &Arc<dyn ObjectStore>, depth: VerifyDepth, manifests: u64) {
-    let request = VerifyRequest {
-        depth,
-        ..VerifyRequest::default()
-    };
+    let mut request = VerifyRequest::default();
+    request.depth = depth;
     let trusted = TrustedManifestKeys::single(KEY_ID, Key::new().public);
     let report = runtime
         .block_on(verify_archive(store, &request, &trusted))
@@ -201,10 +199,7 @@ fn copy(c: &mut Criterion) {
             .collect();
         let files = local_files(dir.path(), &log);
         let backend = ObjectStoreConfig::Local { root: root.clone() }.open();
-        let config = SealRules {
-            custom_metadata_limit: 1024,
-            require_version_ids: false,
-        };
+        let config = SealRules::new(1024, false);
         let archiver = WormArchiver::new(Some(Arc::new(Key::new())));
         let storage = RemoteStorage::builder(backend.expect("a local tier"))
             .seal_on_unchecked_store(archiver, config, MultipartCreate::Conditional)

@@ -68,11 +68,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let key = wal_object_key(storage.prefix(), BROKER, Uuid::new_v4())?;
     let target = StoreTarget::object(key.clone());
     let sha256 = Sha256Digest::of(&object);
-    let create = Create {
-        target: target.clone(),
-        payload: object.clone().into(),
-        sha256: sha256.0,
-    };
+    let create = Create::new(target.clone(), object.clone().into(), sha256.0);
     let written = store.send(create).await?;
     println!("put {key}: {} bytes", object.len());
 
@@ -110,10 +106,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     // 5. A read by (partition, offset): one ranged GET, and whole batches of what it answers.
     let read = partition.read(104, 1 << 20).ok_or("no such offset")?;
-    let get = Get {
-        target: StoreTarget::object(object_store::path::Path::parse(&read.object_key)?),
-        range: ByteRange::Bounded(read.bytes.clone()),
-    };
+    let get = Get::new(
+        StoreTarget::object(object_store::path::Path::parse(&read.object_key)?),
+        ByteRange::Bounded(read.bytes.clone()),
+    );
     let answer: Bytes = store.send(get).await?.bytes;
     let batches = whole_batches(&answer, 104, 1 << 20)?;
     for batch in Batches::new(batches) {

@@ -180,6 +180,7 @@ impl<Op: StorageOp> Service<Op> for OpStack<Op> {
 
 /// Copies a closed segment and its indexes to the remote tier.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct CopySegment {
     /// The segment, in state `CopySegmentStarted`.
     pub metadata: Arc<RemoteLogSegmentMetadata>,
@@ -225,6 +226,7 @@ impl StorageOp for CopySegment {
 /// The range is clamped to the object's real length, whatever the metadata says of its size. A
 /// start at the length answers no bytes; a start beyond it is an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct FetchSegment {
     /// The segment.
     pub metadata: Arc<RemoteLogSegmentMetadata>,
@@ -264,6 +266,7 @@ impl StorageOp for FetchSegment {
 
 /// Fetches one index of a segment whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct FetchIndex {
     /// The segment.
     pub metadata: Arc<RemoteLogSegmentMetadata>,
@@ -296,6 +299,7 @@ impl StorageOp for FetchIndex {
 
 /// Deletes every object of a segment. Objects that are not there are no error.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct DeleteSegment {
     /// The segment.
     pub metadata: Arc<RemoteLogSegmentMetadata>,
@@ -380,6 +384,7 @@ pub enum ByteRange {
 
 /// One GET. The answer is exactly the asked bytes, clamped at the object's end, or an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Get {
     /// The object.
     pub target: StoreTarget,
@@ -389,6 +394,7 @@ pub struct Get {
 
 /// The answer to a [`Get`].
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Fetched {
     /// The bytes, as the store handed them over.
     pub bytes: Bytes,
@@ -398,6 +404,7 @@ pub struct Fetched {
 
 /// One HEAD. The answer is `None` when there is no such object.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Head {
     /// The object.
     pub target: StoreTarget,
@@ -405,6 +412,7 @@ pub struct Head {
 
 /// One PUT, which replaces what stands under the key.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Put {
     /// The object.
     pub target: StoreTarget,
@@ -414,6 +422,7 @@ pub struct Put {
 
 /// What a store said of a finished write.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Written {
     /// The entity tag, quotes included.
     pub e_tag: Option<String>,
@@ -429,6 +438,7 @@ pub struct Written {
 /// (written by this request, or by an earlier attempt whose answer was lost), or the error says
 /// that other bytes do.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Create {
     /// The object.
     pub target: StoreTarget,
@@ -440,6 +450,7 @@ pub struct Create {
 
 /// The start of a multipart upload. The answer is the upload's id.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct StartUpload {
     /// The object.
     pub target: StoreTarget,
@@ -450,6 +461,7 @@ pub type UploadId = Arc<str>;
 
 /// One part of a multipart upload. A repeated part replaces itself.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct PutPart {
     /// The object.
     pub target: StoreTarget,
@@ -483,6 +495,7 @@ pub enum WriteMode {
 
 /// The request that makes a multipart upload visible.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CompleteUpload {
     /// The object.
     pub target: StoreTarget,
@@ -496,6 +509,7 @@ pub struct CompleteUpload {
 
 /// The request that gives a multipart upload up. One that is already gone is no error.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct AbortUpload {
     /// The object.
     pub target: StoreTarget,
@@ -505,6 +519,7 @@ pub struct AbortUpload {
 
 /// One DELETE. An object that is not there is no error.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Delete {
     /// The object.
     pub target: StoreTarget,
@@ -512,6 +527,7 @@ pub struct Delete {
 
 /// One listing of what stands directly below a prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct List {
     /// The prefix; the root path lists the whole store's first level.
     pub target: StoreTarget,
@@ -519,6 +535,7 @@ pub struct List {
 
 /// The answer to a [`List`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Listing {
     /// The objects directly below the prefix, by key.
     pub objects: Vec<ObjectMeta>,
@@ -530,6 +547,7 @@ pub struct Listing {
 ///
 /// The answer is `None` where the store cannot list them.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ListUploads {
     /// The prefix.
     pub target: StoreTarget,
@@ -537,6 +555,7 @@ pub struct ListUploads {
 
 /// A multipart upload that was neither completed nor aborted.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct OpenUpload {
     /// The key that it would have become.
     pub key: Path,
@@ -549,6 +568,7 @@ pub struct OpenUpload {
 /// The answer is `None` where the store cannot promise it: a local directory, memory, a client of
 /// unknown make.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ReadRetention {
     /// The bucket, named for errors and spans.
     pub target: StoreTarget,
@@ -556,12 +576,43 @@ pub struct ReadRetention {
 
 /// What a bucket promises to keep, as it said when it was asked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RetentionPolicy {
     /// What an archive needs and the bucket does not have, a phrase each. Empty where every new
     /// object can neither be altered nor destroyed for a time.
     pub unmet: Vec<String>,
     /// Whether the bucket keeps versions, and so names one for each object.
     pub versioned: bool,
+}
+
+/// Constructors of what has no more to it than its fields.
+macro_rules! of_fields {
+    ($($name:ident($($field:ident: $type:ty),*);)*) => {$(
+        impl $name {
+            /// Made of its fields, in their order.
+            pub fn new($($field: $type),*) -> Self {
+                Self { $($field),* }
+            }
+        }
+    )*};
+}
+
+of_fields! {
+    Get(target: StoreTarget, range: ByteRange);
+    Fetched(bytes: Bytes, object_size: Option<u64>);
+    Head(target: StoreTarget);
+    Put(target: StoreTarget, payload: PutPayload);
+    Create(target: StoreTarget, payload: PutPayload, sha256: [u8; 32]);
+    StartUpload(target: StoreTarget);
+    PutPart(target: StoreTarget, upload: UploadId, number: u32, offset: u64, payload: PutPayload);
+    CompleteUpload(target: StoreTarget, upload: UploadId, parts: Arc<[PartTag]>, mode: WriteMode);
+    AbortUpload(target: StoreTarget, upload: UploadId);
+    Delete(target: StoreTarget);
+    List(target: StoreTarget);
+    Listing(objects: Vec<ObjectMeta>, prefixes: Vec<Path>);
+    ListUploads(target: StoreTarget);
+    OpenUpload(key: Path, upload: UploadId);
+    ReadRetention(target: StoreTarget);
 }
 
 macro_rules! store_requests {

@@ -9,6 +9,7 @@ const MIN_CUSTOM_METADATA_LIMIT: usize = 320;
 
 /// How an archive is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct WormConfig {
     /// The file with the signing key, see [`FileSigner::load`](super::FileSigner::load). Path and
     /// id are given together or not at all; without them the archive is not signed, and a verifier

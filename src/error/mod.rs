@@ -41,6 +41,7 @@ pub enum RemoteStorageError {
     SegmentNotFound(RemoteLogSegmentId),
     /// A segment cannot enter the metadata store like this.
     #[error("segment {id} cannot be added: {reason}")]
+    #[non_exhaustive]
     InvalidAdd {
         /// The segment.
         id: RemoteLogSegmentId,
@@ -49,6 +50,7 @@ pub enum RemoteStorageError {
     },
     /// A segment's state cannot change like this.
     #[error("segment {id} cannot go from {from} to {to}")]
+    #[non_exhaustive]
     InvalidSegmentTransition {
         /// The segment.
         id: RemoteLogSegmentId,
@@ -62,6 +64,7 @@ pub enum RemoteStorageError {
         "deletion of partition {tp} cannot go from {} to {to}",
         .from.map_or_else(|| "no deletion".to_owned(), |from| from.to_string())
     )]
+    #[non_exhaustive]
     InvalidPartitionDeleteTransition {
         /// The partition.
         tp: TopicIdPartition,
@@ -75,12 +78,14 @@ pub enum RemoteStorageError {
     InvalidArgument(String),
     /// A conditional create found other bytes under this key.
     #[error("object already exists: {key}")]
+    #[non_exhaustive]
     ObjectExists {
         /// The object's key.
         key: String,
     },
     /// An object is not the one that was expected.
     #[error("precondition failed for {}: {reason}", named(.key))]
+    #[non_exhaustive]
     PreconditionFailed {
         /// The object's key.
         key: String,
@@ -92,6 +97,7 @@ pub enum RemoteStorageError {
     Worm(#[from] WormError),
     /// The object store failed or refused.
     #[error("{reason}")]
+    #[non_exhaustive]
     Backend {
         /// The object's key, or the prefix or bucket that was asked for.
         key: String,
@@ -108,6 +114,7 @@ pub enum RemoteStorageError {
     },
     /// Time ran out.
     #[error("{}", timed_out_text(*.operation, *.phase, .key, *.part, *.after))]
+    #[non_exhaustive]
     TimedOut {
         /// What ran out of time: one request, or a whole copy.
         operation: OpKind,
@@ -122,6 +129,7 @@ pub enum RemoteStorageError {
     },
     /// Whether the operation took effect is not known (yet): ask again, and it is found out.
     #[error("{}", unknown_text(*.operation, .key))]
+    #[non_exhaustive]
     OutcomeUnknown {
         /// The operation.
         operation: OpKind,
@@ -130,6 +138,7 @@ pub enum RemoteStorageError {
     },
     /// The store sent other bytes than those that were asked for.
     #[error("wrong bytes from the store for {}: {reason}", named(.key))]
+    #[non_exhaustive]
     Corrupt {
         /// The object's key.
         key: String,
@@ -138,6 +147,7 @@ pub enum RemoteStorageError {
     },
     /// The records of one batch decompress to more than the caller allows.
     #[error("records of {size} bytes or more are over the limit of {limit}: raise it to read them")]
+    #[non_exhaustive]
     RecordTooLarge {
         /// How many bytes they have at least; decompression stopped there.
         size: usize,
@@ -146,6 +156,7 @@ pub enum RemoteStorageError {
     },
     /// The event was not written to the metadata log, and will not be: nothing has changed.
     #[error("the event was not written to metadata partition {partition}")]
+    #[non_exhaustive]
     EventNotSent {
         /// The partition of the metadata log.
         partition: i32,
@@ -156,6 +167,7 @@ pub enum RemoteStorageError {
     },
     /// The event may be in the metadata log, now or later, and was not seen there yet.
     #[error("{}", event_unknown_text(*.partition, *.offset))]
+    #[non_exhaustive]
     EventOutcomeUnknown {
         /// The partition of the metadata log.
         partition: i32,
@@ -167,12 +179,14 @@ pub enum RemoteStorageError {
     /// The metadata partition is assigned here but not caught up; this is no answer about the
     /// segment.
     #[error("metadata partition {partition} has not caught up: try again later")]
+    #[non_exhaustive]
     NotReady {
         /// The partition of the metadata topic.
         partition: i32,
     },
     /// The storage handle was closed before the call.
     #[error("{operation} was called on a storage handle that has been closed")]
+    #[non_exhaustive]
     Closed {
         /// The operation.
         operation: OpKind,

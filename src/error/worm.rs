@@ -19,6 +19,7 @@ pub enum WormError {
     MalformedChainRecord(String),
     /// A chain record of a version that this code does not know.
     #[error("{}", version_text(.found.as_deref()))]
+    #[non_exhaustive]
     UnsupportedChainRecordVersion {
         /// The version as it stands in the record's JSON; `None` where the record has none.
         found: Option<String>,
@@ -28,18 +29,21 @@ pub enum WormError {
     Codec(String),
     /// No digest was taken of an object.
     #[error("no digest of `{key}`: it cannot be sealed")]
+    #[non_exhaustive]
     MissingDigest {
         /// The object's key.
         key: String,
     },
     /// A store with versions did not name the version that it created.
     #[error("the store named no version of `{key}`: check that the bucket's versioning is enabled")]
+    #[non_exhaustive]
     MissingVersionId {
         /// The object's key.
         key: String,
     },
     /// An archive never deletes.
     #[error("delete refused for `{key}`: the archive keeps every object until its retention ends")]
+    #[non_exhaustive]
     DeleteRefused {
         /// The segment's `.log` key, rendered for this message only.
         key: String,
@@ -63,6 +67,11 @@ fn version_text(found: Option<&str>) -> String {
 }
 
 impl WormError {
+    /// The refusal to delete what stands under this key.
+    pub fn delete_refused(key: impl Into<String>) -> Self {
+        Self::DeleteRefused { key: key.into() }
+    }
+
     /// What a caller can do about this error.
     pub fn kind(&self) -> ErrorKind {
         match self {

@@ -60,6 +60,7 @@ pub(in crate::layers) use content::CACHED;
 /// Unlike [`FetchIndex`] it does not bring the bytes: an index that lies in a file is searched
 /// there. A transaction index that the segment does not have is an empty one.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct OpenIndex {
     /// The segment.
     pub metadata: Arc<RemoteLogSegmentMetadata>,

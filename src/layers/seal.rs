@@ -61,6 +61,7 @@ use crate::ops::{
 
 /// What an archive demands of its store and of its metadata store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SealRules {
     /// How many bytes of custom metadata the metadata store takes. A receipt that would exceed it
     /// goes without the version of its manifest's object, which only says where to find it.
@@ -68,6 +69,16 @@ pub struct SealRules {
     /// Whether the store must name a version of each object: it is a bucket whose versioning was
     /// seen to be enabled.
     pub require_version_ids: bool,
+}
+
+impl SealRules {
+    /// These demands.
+    pub const fn new(custom_metadata_limit: usize, require_version_ids: bool) -> Self {
+        Self {
+            custom_metadata_limit,
+            require_version_ids,
+        }
+    }
 }
 
 /// A [`Layer`] that wraps copiers in [`Seal`].

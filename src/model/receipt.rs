@@ -4,6 +4,7 @@ use super::CustomMetadata;
 
 /// One object that a copy wrote.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CopiedObject {
     /// The artifact's suffix, its dot included: `.log`, `.index`, ….
     pub suffix: &'static str,
@@ -23,6 +24,7 @@ pub struct CopiedObject {
 
 /// What a copy wrote. It carries what the layers above need, so that sealing can be a layer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CopyReceipt {
     /// The objects of the segment, in the order of Kafka's artifacts: `.log`, `.index`,
     /// `.timeindex`, `.snapshot`, `.leader_epoch_checkpoint`, `.txnindex`.

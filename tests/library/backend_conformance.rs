@@ -22,6 +22,7 @@ use uuid::Uuid;
 
 use crate::support::segments::{files, metadata, pattern};
 use crate::support::servers;
+use crate::support::with;
 
 /// One store, opened with parts of 5 MiB, the smallest that S3 takes.
 struct Fixture {
@@ -165,7 +166,7 @@ async fn a_delete_is_complete_idempotent_and_touches_no_other_segment(fixture: F
     assert_eq!(fixture.fetch(&stays, 0, None).await.unwrap(), "stays");
     let directory = partition_dir_key(fixture.storage.prefix(), &stays).unwrap();
     let target = StoreTarget::object(directory);
-    let listing = fixture.storage.send(List { target }).await.unwrap();
+    let listing = fixture.storage.send(List::new(target)).await.unwrap();
     assert_eq!(listing.objects.len(), 6, "{:?}", listing.objects);
 }
 
@@ -179,10 +180,12 @@ async fn a_repeated_copy_overwrites(fixture: Fixture) {
 async fn a_create_happens_once(fixture: Fixture) {
     let metadata = metadata_of_nothing();
     let target = fixture.target(&metadata, LOG_FILE_SUFFIX);
-    let create = |bytes: &'static [u8]| Create {
-        target: target.clone(),
-        payload: PutPayload::from_static(bytes),
-        sha256: Sha256::digest(bytes).into(),
+    let create = |bytes: &'static [u8]| {
+        Create::new(
+            target.clone(),
+            PutPayload::from_static(bytes),
+            Sha256::digest(bytes).into(),
+        )
     };
     let store = &fixture.storage;
     let first = store.send(create(b"ours")).await.unwrap();
@@ -202,11 +205,11 @@ async fn a_create_happens_once(fixture: Fixture) {
 async fn of_many_rival_creates_one_wins(fixture: Fixture) {
     let target = fixture.target(&metadata_of_nothing(), LOG_FILE_SUFFIX);
     let rivals = (0..6_u8).map(|rival| {
-        let create = Create {
-            target: target.clone(),
-            payload: vec![rival; 1_000].into(),
-            sha256: Sha256::digest(vec![rival; 1_000]).into(),
-        };
+        let create = Create::new(
+            target.clone(),
+            vec![rival; 1_000].into(),
+            Sha256::digest(vec![rival; 1_000]).into(),
+        );
         fixture.storage.send(create)
     });
     let results = futures::future::join_all(rivals).await;
@@ -231,37 +234,30 @@ async fn an_upload_is_completed_as_a_create_once_or_refused(fixture: Fixture) {
             size_bytes: (PART + 77) as u64,
             sha256: Sha256::digest(parts.concat()).into(),
         };
-        let start = StartUpload {
-            target: target.clone(),
-        };
+        let start = StartUpload::new(target.clone());
         let upload = store.send(start).await.unwrap();
         let mut tags = Vec::new();
         let mut offset = 0;
         for (number, part) in (1..).zip(parts) {
             let length = part.len() as u64;
-            let part = PutPart {
-                target: target.clone(),
-                upload: Arc::clone(&upload),
+            let part = PutPart::new(
+                target.clone(),
+                Arc::clone(&upload),
                 number,
                 offset,
-                payload: part.into(),
-            };
+                part.into(),
+            );
             offset += length;
             tags.push(store.send(part).await.unwrap());
         }
-        CompleteUpload {
-            target: target.clone(),
-            upload,
-            parts: tags.into(),
-            mode,
-        }
+        CompleteUpload::new(target.clone(), upload, tags.into(), mode)
     };
     let first = uploaded(log.clone()).await;
     match store.send(first.clone()).await {
         Ok(written) => assert!(written.create_precondition),
         Err(error) => {
             assert_eq!(error.kind(), ErrorKind::Rejected, "{error:?}");
-            let none = store.send(Head { target }).await.unwrap();
+            let none = store.send(Head::new(target)).await.unwrap();
             assert_eq!(none, None);
             return;
         }
@@ -274,10 +270,7 @@ async fn an_upload_is_completed_as_a_create_once_or_refused(fixture: Fixture) {
         matches!(error, RemoteStorageError::ObjectExists { .. }),
         "{error:?}"
     );
-    let abort = AbortUpload {
-        target: target.clone(),
-        upload: foreign.upload,
-    };
+    let abort = AbortUpload::new(target.clone(), foreign.upload);
     store.send(abort).await.unwrap();
     let whole = fixture.fetch(&metadata, 0, None).await.unwrap();
     assert!(whole == log.concat(), "{} bytes came back", whole.len());
@@ -287,42 +280,32 @@ async fn an_abandoned_upload_shows_nothing_and_can_be_given_up(fixture: Fixture)
     let metadata = metadata_of_nothing();
     let target = fixture.target(&metadata, LOG_FILE_SUFFIX);
     let store = &fixture.storage;
-    let upload = store
-        .send(StartUpload {
-            target: target.clone(),
-        })
-        .await
-        .unwrap();
-    let part = PutPart {
-        target: target.clone(),
-        upload: Arc::clone(&upload),
-        number: 1,
-        offset: 0,
-        payload: vec![7; PART].into(),
-    };
+    let upload = store.send(StartUpload::new(target.clone())).await.unwrap();
+    let part = PutPart::new(
+        target.clone(),
+        Arc::clone(&upload),
+        1,
+        0,
+        vec![7; PART].into(),
+    );
     store.send(part).await.unwrap();
-    let head = Head {
-        target: target.clone(),
-    };
+    let head = Head::new(target.clone());
     assert_eq!(
         store.send(head).await.unwrap(),
         None,
         "nothing is visible yet"
     );
 
-    let all = ListUploads {
-        target: StoreTarget::object(fixture.storage.prefix().as_path().clone()),
-    };
+    let all = ListUploads::new(StoreTarget::object(
+        fixture.storage.prefix().as_path().clone(),
+    ));
     if let Some(open) = store.send(all.clone()).await.unwrap() {
         let keys: Vec<_> = open.iter().map(|upload| &upload.key).collect();
         assert_eq!(keys, [target.key()]);
         assert_eq!(open[0].upload, upload);
     }
     for _ in 0..2 {
-        let abort = AbortUpload {
-            target: target.clone(),
-            upload: Arc::clone(&upload),
-        };
+        let abort = AbortUpload::new(target.clone(), Arc::clone(&upload));
         store.send(abort).await.unwrap();
     }
     if let Some(open) = store.send(all).await.unwrap() {
@@ -333,7 +316,7 @@ async fn an_abandoned_upload_shows_nothing_and_can_be_given_up(fixture: Fixture)
 async fn a_listing_of_what_is_not_there_is_empty(fixture: Fixture) {
     let directory = partition_dir_key(fixture.storage.prefix(), &metadata_of_nothing()).unwrap();
     let target = StoreTarget::object(directory);
-    let listing = fixture.storage.send(List { target }).await.unwrap();
+    let listing = fixture.storage.send(List::new(target)).await.unwrap();
     assert_eq!(listing, krabka_remote_storage::ops::Listing::default());
 }
 
@@ -384,18 +367,17 @@ conformance! {
 
 #[tokio::test]
 async fn a_tier_that_cannot_be_reached_is_unavailable_and_names_the_object() {
-    let config = krabka_remote_storage::S3Config {
-        bucket: "nowhere".to_owned(),
-        region: "us-east-1".to_owned(),
+    let config = with(krabka_remote_storage::S3Config::default(), |it| {
         // Nothing listens on the discard port of this machine.
-        endpoint: Some("http://127.0.0.1:9".to_owned()),
-        access_key_id: Some("key".to_owned()),
-        secret_access_key: Some("secret".to_owned()),
-        allow_http: true,
-        max_retries: 1,
-        connect_timeout: Duration::from_secs(1),
-        ..krabka_remote_storage::S3Config::default()
-    };
+        it.bucket = "nowhere".to_owned();
+        it.region = "us-east-1".to_owned();
+        it.endpoint = Some("http://127.0.0.1:9".to_owned());
+        it.access_key_id = Some("key".to_owned());
+        it.secret_access_key = Some("secret".to_owned());
+        it.allow_http = true;
+        it.max_retries = 1;
+        it.connect_timeout = Duration::from_secs(1);
+    });
     let storage =
         RemoteStorage::open(&krabka_remote_storage::ObjectStoreConfig::S3(config)).unwrap();
     let metadata = metadata_of_nothing();

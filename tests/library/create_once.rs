@@ -11,6 +11,7 @@ use object_store::{ObjectStore, ObjectStoreExt, PutPayload};
 use sha2::{Digest as _, Sha256};
 
 use crate::support::store::{Fate, Outcome, TestStore};
+use crate::support::with;
 
 const KEY: &str = "tier/object";
 const BYTES: &[u8] = b"these very bytes";
@@ -18,10 +19,7 @@ const BYTES: &[u8] = b"these very bytes";
 fn storage(store: &Arc<TestStore>) -> RemoteStorage {
     let handles = StoreHandles::opaque(Arc::clone(store) as Arc<dyn ObjectStore>);
     // One attempt a request, so that each answer is seen as it is.
-    let limits = RequestLimits {
-        max_retries: 0,
-        ..RequestLimits::default()
-    };
+    let limits = with(RequestLimits::default(), |it| it.max_retries = 0);
     RemoteStorage::builder(Arc::new(ObjectStoreClient::new(handles)))
         .limits(limits)
         .build()
@@ -32,11 +30,11 @@ async fn create(
     store: &Arc<TestStore>,
     bytes: &'static [u8],
 ) -> Result<Written, RemoteStorageError> {
-    let create = Create {
-        target: StoreTarget::object(Path::from(KEY)),
-        payload: PutPayload::from_static(bytes),
-        sha256: Sha256::digest(bytes).into(),
-    };
+    let create = Create::new(
+        StoreTarget::object(Path::from(KEY)),
+        PutPayload::from_static(bytes),
+        Sha256::digest(bytes).into(),
+    );
     storage(store).send(create).await
 }
 
@@ -97,7 +95,7 @@ async fn foreign_bytes_are_an_error_and_stay_untouched() {
             .unwrap();
         let error = create(&store, BYTES).await.unwrap_err();
         assert!(
-            matches!(&error, RemoteStorageError::ObjectExists { key } if key == KEY),
+            matches!(&error, RemoteStorageError::ObjectExists { key, .. } if key == KEY),
             "{error:?}"
         );
         assert_eq!(error.to_string(), format!("object already exists: {KEY}"));

@@ -16,6 +16,7 @@ use krabka_remote_storage::{
 use parking_lot::Mutex;
 
 use crate::support::segments::{files, metadata, pattern};
+use crate::support::with;
 
 /// One request as it came over the wire.
 #[derive(Clone, Debug)]
@@ -47,16 +48,15 @@ async fn serve(
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
     tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
-    let config = S3Config {
-        bucket: "bucket".to_owned(),
-        region: "us-east-1".to_owned(),
-        endpoint: Some(endpoint),
-        access_key_id: Some("key".to_owned()),
-        secret_access_key: Some("secret".to_owned()),
-        allow_http: true,
-        max_retries: 3,
-        ..S3Config::default()
-    };
+    let config = with(S3Config::default(), |it| {
+        it.bucket = "bucket".to_owned();
+        it.region = "us-east-1".to_owned();
+        it.endpoint = Some(endpoint);
+        it.access_key_id = Some("key".to_owned());
+        it.secret_access_key = Some("secret".to_owned());
+        it.allow_http = true;
+        it.max_retries = 3;
+    });
     (server, config)
 }
 
@@ -108,10 +108,7 @@ fn fetch(start: u32, end: Option<u32>) -> FetchSegment {
 async fn a_fetch_that_always_gets_503_takes_the_configured_attempts_on_the_wire() {
     for retries in [0, 2] {
         let (server, config) = serve(|_, _| status(503)).await;
-        let config = S3Config {
-            max_retries: retries,
-            ..config
-        };
+        let config = with(config, |it| it.max_retries = retries);
         let error = open(config).fetch(fetch(2, Some(5))).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
         assert_eq!(error.status(), Some(503));
@@ -151,11 +148,10 @@ async fn a_part_that_fails_twice_is_sent_three_times_and_nothing_else_again() {
         }
     })
     .await;
-    let config = S3Config {
-        multipart_threshold: 5 << 20,
-        multipart_chunk_size: 5 << 20,
-        ..config
-    };
+    let config = with(config, |it| {
+        it.multipart_threshold = 5 << 20;
+        it.multipart_chunk_size = 5 << 20;
+    });
     let dir = tempfile::tempdir().unwrap();
     let log = pattern(11 << 20, 0);
     let copy = CopySegment::new(metadata(0x1e, 0, 11 << 20), files(dir.path(), &log));
@@ -274,11 +270,10 @@ async fn a_body_that_keeps_moving_outlives_the_timeout_and_a_silent_one_does_not
                 .unwrap()
         })
         .await;
-        let config = S3Config {
-            max_retries: 0,
-            request_timeout: Duration::from_millis(500),
-            ..config
-        };
+        let config = with(config, |it| {
+            it.max_retries = 0;
+            it.request_timeout = Duration::from_millis(500);
+        });
         let result = open(config).fetch(fetch(0, None)).await;
         if ends_well {
             assert_eq!(

@@ -17,17 +17,17 @@ use krabka_remote_storage::{
 use tempfile::TempDir;
 
 use crate::support::segments::{files, metadata, pattern};
+use crate::support::with;
 
 const PART: usize = 64 * 1024;
 
 /// Uploads the log in several parts.
 fn open(root: &Path) -> RemoteStorage {
-    let limits = RequestLimits {
-        multipart_threshold: PART as u64,
-        multipart_chunk_size: PART,
-        max_parts_in_flight: 2,
-        ..RequestLimits::default()
-    };
+    let limits = with(RequestLimits::default(), |it| {
+        it.multipart_threshold = PART as u64;
+        it.multipart_chunk_size = PART;
+        it.max_parts_in_flight = 2;
+    });
     RemoteStorage::builder(Arc::new(LocalClient::new(root)))
         .limits(limits)
         .build()

@@ -63,7 +63,7 @@ async fn tiered_partitions() -> Vec<Tiered> {
         }
         let partition = TopicIdPartition::new(parsed.topic_id, parsed.topic, parsed.partition);
         let target = StoreTarget::object(object_store::path::Path::from(dir));
-        let listing = storage.send(List { target }).await.unwrap();
+        let listing = storage.send(List::new(target)).await.unwrap();
         let rebuilt = rebuilder
             .rebuild_partition(&partition, &listing)
             .await

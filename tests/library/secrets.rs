@@ -17,6 +17,7 @@ use tracing_subscriber::fmt::format::FmtSpan;
 
 use crate::support::alone::alone;
 use crate::support::segments::{files, metadata};
+use crate::support::with;
 
 const MARK: &str = "MARKED";
 
@@ -60,26 +61,24 @@ async fn refusing_server(status: StatusCode) -> String {
 }
 
 fn configs(endpoint: &str) -> Vec<ObjectStoreConfig> {
-    let s3 = S3Config {
-        bucket: "bucket".to_owned(),
-        region: "us-east-1".to_owned(),
-        endpoint: Some(endpoint.to_owned()),
-        access_key_id: Some(format!("AKIA-{MARK}")),
-        secret_access_key: Some(format!("secret-{MARK}")),
-        session_token: Some(format!("token-{MARK}")),
-        allow_http: true,
-        max_retries: 1,
-        ..S3Config::default()
-    };
-    let azure = AzureConfig {
-        account: "account".to_owned(),
-        container: "container".to_owned(),
-        endpoint: Some(format!("{endpoint}/account")),
-        sas_token: Some(format!("sv=2024-01-01&sig={MARK}")),
-        allow_http: true,
-        max_retries: 1,
-        ..AzureConfig::default()
-    };
+    let s3 = with(S3Config::default(), |it| {
+        it.bucket = "bucket".to_owned();
+        it.region = "us-east-1".to_owned();
+        it.endpoint = Some(endpoint.to_owned());
+        it.access_key_id = Some(format!("AKIA-{MARK}"));
+        it.secret_access_key = Some(format!("secret-{MARK}"));
+        it.session_token = Some(format!("token-{MARK}"));
+        it.allow_http = true;
+        it.max_retries = 1;
+    });
+    let azure = with(AzureConfig::default(), |it| {
+        it.account = "account".to_owned();
+        it.container = "container".to_owned();
+        it.endpoint = Some(format!("{endpoint}/account"));
+        it.sas_token = Some(format!("sv=2024-01-01&sig={MARK}"));
+        it.allow_http = true;
+        it.max_retries = 1;
+    });
     vec![ObjectStoreConfig::S3(s3), ObjectStoreConfig::Azure(azure)]
 }
 

@@ -16,17 +16,17 @@ use tokio::time::Instant;
 
 use crate::support::segments::{files, metadata, pattern};
 use crate::support::store::{Fate, Outcome, TestStore};
+use crate::support::with;
 
 const LOG_KEY: &str =
     "orders-0-AAAAAAAAAAAAAAAAAAAAAQ/00000000000000000000-AAAAAAAAAAAAAAAAAAAAHg.log";
 
 /// Objects from 8 bytes on go up in parts of 4.
 fn tiny_parts() -> RequestLimits {
-    RequestLimits {
-        multipart_threshold: 8,
-        multipart_chunk_size: 4,
-        ..RequestLimits::default()
-    }
+    with(RequestLimits::default(), |it| {
+        it.multipart_threshold = 8;
+        it.multipart_chunk_size = 4;
+    })
 }
 
 fn storage(store: &Arc<TestStore>, limits: RequestLimits) -> RemoteStorage {
@@ -88,11 +88,10 @@ async fn a_small_segment_takes_one_write_per_artifact_and_no_reads() {
 async fn a_multipart_log_takes_its_parts_and_two_requests_and_completes_last() {
     let store = TestStore::new();
     let dir = tempfile::tempdir().unwrap();
-    let limits = RequestLimits {
-        multipart_threshold: 102_400,
-        multipart_chunk_size: 4_096,
-        ..RequestLimits::default()
-    };
+    let limits = with(RequestLimits::default(), |it| {
+        it.multipart_threshold = 102_400;
+        it.multipart_chunk_size = 4_096;
+    });
     storage(&store, limits)
         .copy(copy_of(&dir, &pattern(102_400, 0)))
         .await
@@ -133,11 +132,10 @@ async fn a_tail_after_the_last_full_part_is_kept() {
         let store = TestStore::new();
         let dir = tempfile::tempdir().unwrap();
         let log = pattern(3 * 4_096 + 137, 7);
-        let limits = RequestLimits {
-            multipart_threshold: 1,
-            multipart_chunk_size: 4_096,
-            ..RequestLimits::default()
-        };
+        let limits = with(RequestLimits::default(), |it| {
+            it.multipart_threshold = 1;
+            it.multipart_chunk_size = 4_096;
+        });
         let storage = if opaque {
             opaque_storage(&store, limits)
         } else {
@@ -380,10 +378,7 @@ async fn a_missing_or_unreadable_source_file_is_named_and_nothing_is_written() {
 async fn a_chunk_size_of_zero_is_refused_even_below_the_threshold() {
     let store = TestStore::new();
     let dir = tempfile::tempdir().unwrap();
-    let limits = RequestLimits {
-        multipart_chunk_size: 0,
-        ..RequestLimits::default()
-    };
+    let limits = with(RequestLimits::default(), |it| it.multipart_chunk_size = 0);
     let error = storage(&store, limits)
         .copy(copy_of(&dir, b"0"))
         .await
@@ -458,6 +453,7 @@ async fn a_copy_that_hangs_ends_at_its_deadline_and_says_where_it_was() {
             key,
             part,
             after,
+            ..
         } => {
             assert_eq!(*operation, OpKind::CopySegment);
             assert_eq!(*phase, Some(CopyPhase::Uploading));
@@ -565,20 +561,12 @@ async fn parts_in_flight_are_bounded_and_overlap_with_the_indexes() {
     for (mib, tuned, bar) in [(64_u64, true, 0.35), (1_024, false, 0.3)] {
         let store = TestStore::new();
         store.throttle(latency, rate);
-        let defaults = RequestLimits::default();
-        let limits = RequestLimits {
-            multipart_threshold: if tuned {
-                8 << 20
-            } else {
-                defaults.multipart_threshold
-            },
-            multipart_chunk_size: if tuned {
-                8 << 20
-            } else {
-                defaults.multipart_chunk_size
-            },
-            ..defaults
-        };
+        let limits = with(RequestLimits::default(), |it| {
+            if tuned {
+                it.multipart_threshold = 8 << 20;
+                it.multipart_chunk_size = 8 << 20;
+            }
+        });
         let parts_in_flight = limits.max_parts_in_flight;
         let dir = tempfile::tempdir().unwrap();
         let copy = copy_of(&dir, b"");

@@ -14,14 +14,12 @@ use tower::ServiceExt;
 
 use crate::support::segments::metadata;
 use crate::support::store::{Fate, Outcome, TestStore};
+use crate::support::with;
 
 fn storage(store: &Arc<TestStore>) -> RemoteStorage {
     let handles = StoreHandles::with_multipart(Arc::clone(store));
     // One attempt a request, so that each answer is seen as it is.
-    let limits = RequestLimits {
-        max_retries: 0,
-        ..RequestLimits::default()
-    };
+    let limits = with(RequestLimits::default(), |it| it.max_retries = 0);
     RemoteStorage::builder(Arc::new(ObjectStoreClient::new(handles)))
         .limits(limits)
         .build()

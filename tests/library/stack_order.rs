@@ -16,6 +16,7 @@ use tokio::time::Instant;
 
 use crate::support::segments::{files, metadata};
 use crate::support::store::{Fate, Outcome, TestStore};
+use crate::support::with;
 
 fn builder(store: &Arc<TestStore>) -> RemoteStorageBuilder {
     let handles = StoreHandles::with_multipart(Arc::clone(store));
@@ -118,20 +119,16 @@ fn sealed(dir: &tempfile::TempDir) -> CopySegment {
     CopySegment::new(segment, files(dir.path(), b"0123456789"))
 }
 
-const RULES: SealRules = SealRules {
-    custom_metadata_limit: 1024,
-    require_version_ids: false,
-};
+const RULES: SealRules = SealRules::new(1024, false);
 
 /// A tier that seals: every combination with a refusal of reads and an index cache.
 #[tokio::test(start_paused = true)]
 async fn the_seal_is_below_the_deadline_and_above_the_copier_and_brings_the_refusal_of_deletes() {
     for (write_only, cached) in [(false, false), (true, false), (false, true), (true, true)] {
         let store = TestStore::new();
-        let limits = RequestLimits {
-            copy_deadline: Duration::from_secs(10),
-            ..RequestLimits::default()
-        };
+        let limits = with(RequestLimits::default(), |it| {
+            it.copy_deadline = Duration::from_secs(10);
+        });
         let mut builder = builder(&store).limits(limits).seal_on_unchecked_store(
             WormArchiver::new(None),
             RULES,
@@ -220,10 +217,7 @@ async fn with_no_retries_one_attempt_is_all_and_with_n_it_is_n_plus_one() {
             outcome: Outcome::Failed(503),
             ..Fate::default()
         });
-        let limits = RequestLimits {
-            max_retries: retries,
-            ..RequestLimits::default()
-        };
+        let limits = with(RequestLimits::default(), |it| it.max_retries = retries);
         let error = builder(&store)
             .limits(limits)
             .build()
@@ -270,10 +264,7 @@ async fn permits_are_inside_the_retry_so_that_a_backoff_holds_none() {
         },
         ..Fate::default()
     });
-    let limits = RequestLimits {
-        max_reads: 1,
-        ..RequestLimits::default()
-    };
+    let limits = with(RequestLimits::default(), |it| it.max_reads = 1);
     let storage = builder(&store).limits(limits).build().unwrap();
     copy(&storage).await.unwrap();
     let failing = tokio::spawn({
@@ -300,11 +291,10 @@ async fn permits_are_inside_the_retry_so_that_a_backoff_holds_none() {
 async fn reads_and_writes_have_permits_of_their_own() {
     let store = TestStore::new();
     store.throttle(Duration::from_secs(1), 1e9);
-    let limits = RequestLimits {
-        max_reads: 2,
-        max_writes: 3,
-        ..RequestLimits::default()
-    };
+    let limits = with(RequestLimits::default(), |it| {
+        it.max_reads = 2;
+        it.max_writes = 3;
+    });
     let storage = builder(&store).limits(limits).build().unwrap();
     let copies = (0..4).map(|_| copy(&storage));
     let fetches = (0..8).map(|_| storage.fetch(fetch()));
@@ -324,11 +314,10 @@ async fn the_copy_deadline_is_above_the_wait_for_a_permit() {
         delay: Duration::from_secs(20),
         ..Fate::default()
     });
-    let limits = RequestLimits {
-        max_writes: 1,
-        copy_deadline: Duration::from_secs(50),
-        ..RequestLimits::default()
-    };
+    let limits = with(RequestLimits::default(), |it| {
+        it.max_writes = 1;
+        it.copy_deadline = Duration::from_secs(50);
+    });
     let storage = builder(&store).limits(limits).build().unwrap();
     let began = Instant::now();
     let error = copy(&storage).await.unwrap_err();

@@ -27,6 +27,7 @@ use tower::{ServiceBuilder, ServiceExt as _};
 
 use crate::support::segments::{files, metadata};
 use crate::support::store::TestStore;
+use crate::support::with;
 
 const BODY: &[u8] = b"0123456789";
 
@@ -436,14 +437,13 @@ fn presets_show_where_the_tier_is_and_no_secret() {
     use krabka_remote_storage::{GcsConfig, S3Config};
 
     let secret = "s3cr3t-marker";
-    let s3 = S3RemoteStorage::from_s3_config(&S3Config {
-        bucket: "bucket".to_owned(),
-        prefix: Some("c".to_owned()),
-        region: "us-east-1".to_owned(),
-        access_key_id: Some(secret.to_owned()),
-        secret_access_key: Some(secret.to_owned()),
-        ..S3Config::default()
-    })
+    let s3 = S3RemoteStorage::from_s3_config(&with(S3Config::default(), |it| {
+        it.bucket = "bucket".to_owned();
+        it.prefix = Some("c".to_owned());
+        it.region = "us-east-1".to_owned();
+        it.access_key_id = Some(secret.to_owned());
+        it.secret_access_key = Some(secret.to_owned());
+    }))
     .unwrap();
     assert_eq!(
         format!("{s3:?}"),
@@ -452,10 +452,9 @@ fn presets_show_where_the_tier_is_and_no_secret() {
     let manager = BlockingStorageManager::new(s3.storage().clone());
     assert!(!format!("{manager:?}").contains(secret));
 
-    let error = S3RemoteStorage::from_s3_config(&S3Config {
-        access_key_id: Some(secret.to_owned()),
-        ..S3Config::default()
-    })
+    let error = S3RemoteStorage::from_s3_config(&with(S3Config::default(), |it| {
+        it.access_key_id = Some(secret.to_owned());
+    }))
     .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
     assert!(!format!("{error:?}").contains(secret));

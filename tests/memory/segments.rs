@@ -23,6 +23,7 @@ use crate::support::batches::SegmentFiles;
 use crate::support::segments::{files, metadata};
 use crate::support::sink::SinkStore;
 use crate::support::tier::{MadeSegment, MadeTier};
+use crate::support::with;
 
 const MIB: usize = 1 << 20;
 
@@ -53,11 +54,10 @@ async fn copy_of_1_gib(delay: Duration) {
         .open(&data.log_segment)
         .unwrap();
     log.set_len(1 << 30).unwrap();
-    let limits = RequestLimits {
-        multipart_chunk_size: 8 * MIB,
-        max_parts_in_flight: 4,
-        ..RequestLimits::default()
-    };
+    let limits = with(RequestLimits::default(), |it| {
+        it.multipart_chunk_size = 8 * MIB;
+        it.max_parts_in_flight = 4;
+    });
     let client =
         ObjectStoreClient::new(StoreHandles::with_multipart(Arc::new(SinkStore { delay })));
     let storage = RemoteStorage::builder(Arc::new(client))

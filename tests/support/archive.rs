@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
+use crate::support::with;
 use async_trait::async_trait;
 use bytes::Bytes;
 use ed25519_dalek::{Signer as _, SigningKey};
@@ -351,17 +352,13 @@ impl Archive {
 }
 
 pub(crate) fn shallow() -> VerifyRequest {
-    VerifyRequest {
-        prefix: Some(PREFIX.to_owned()),
-        ..VerifyRequest::default()
-    }
+    with(VerifyRequest::default(), |it| {
+        it.prefix = Some(PREFIX.to_owned());
+    })
 }
 
 pub(crate) fn deep() -> VerifyRequest {
-    VerifyRequest {
-        depth: VerifyDepth::Deep,
-        ..shallow()
-    }
+    with(shallow(), |it| it.depth = VerifyDepth::Deep)
 }
 
 /// The report of the partition that a segment belongs to.

@@ -22,3 +22,10 @@ pub mod servers;
 pub mod sink;
 pub mod store;
 pub mod tier;
+
+/// A value with some of its fields changed: from outside of the crate a `#[non_exhaustive]` struct
+/// has no expression of its own.
+pub fn with<T>(mut value: T, change: impl FnOnce(&mut T)) -> T {
+    change(&mut value);
+    value
+}

@@ -26,40 +26,37 @@ fn own_prefix() -> String {
 
 pub fn s3(server: &str, bucket: &str) -> Option<S3Config> {
     let variable = |name: &str| variable(&format!("KRABKA_TEST_{server}_{name}"));
-    Some(S3Config {
-        bucket: bucket.to_owned(),
-        prefix: Some(own_prefix()),
-        region: variable("REGION")?,
-        endpoint: Some(variable("ENDPOINT")?),
-        access_key_id: Some(variable("ACCESS_KEY_ID")?),
-        secret_access_key: Some(variable("SECRET_ACCESS_KEY")?),
-        allow_http: true,
-        ..S3Config::default()
-    })
+    let mut it = S3Config::default();
+    it.bucket = bucket.to_owned();
+    it.prefix = Some(own_prefix());
+    it.region = variable("REGION")?;
+    it.endpoint = Some(variable("ENDPOINT")?);
+    it.access_key_id = Some(variable("ACCESS_KEY_ID")?);
+    it.secret_access_key = Some(variable("SECRET_ACCESS_KEY")?);
+    it.allow_http = true;
+    Some(it)
 }
 
 pub fn azurite() -> Option<AzureConfig> {
-    Some(AzureConfig {
-        account: variable("KRABKA_TEST_AZURITE_ACCOUNT")?,
-        container: "krabka-plain".to_owned(),
-        prefix: Some(own_prefix()),
-        endpoint: Some(variable("KRABKA_TEST_AZURITE_ENDPOINT")?),
-        access_key: Some(variable("KRABKA_TEST_AZURITE_ACCESS_KEY")?),
-        use_emulator: true,
-        allow_http: true,
-        ..AzureConfig::default()
-    })
+    let mut it = AzureConfig::default();
+    it.account = variable("KRABKA_TEST_AZURITE_ACCOUNT")?;
+    it.container = "krabka-plain".to_owned();
+    it.prefix = Some(own_prefix());
+    it.endpoint = Some(variable("KRABKA_TEST_AZURITE_ENDPOINT")?);
+    it.access_key = Some(variable("KRABKA_TEST_AZURITE_ACCESS_KEY")?);
+    it.use_emulator = true;
+    it.allow_http = true;
+    Some(it)
 }
 
 pub fn gcs() -> Option<GcsConfig> {
-    Some(GcsConfig {
-        bucket: "krabka-plain".to_owned(),
-        prefix: Some(own_prefix()),
-        endpoint: Some(variable("KRABKA_TEST_GCS_ENDPOINT")?),
-        service_account_key: Some(variable("KRABKA_TEST_GCS_SERVICE_ACCOUNT_KEY")?),
-        allow_http: true,
-        ..GcsConfig::default()
-    })
+    let mut it = GcsConfig::default();
+    it.bucket = "krabka-plain".to_owned();
+    it.prefix = Some(own_prefix());
+    it.endpoint = Some(variable("KRABKA_TEST_GCS_ENDPOINT")?);
+    it.service_account_key = Some(variable("KRABKA_TEST_GCS_SERVICE_ACCOUNT_KEY")?);
+    it.allow_http = true;
+    Some(it)
 }
 
 /// The store with this name; `None` when its server is not meant to be there.

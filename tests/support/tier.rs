@@ -20,6 +20,7 @@ use uuid::Uuid;
 
 use super::batches::{SegmentFiles, UniformLog};
 use super::store::TestStore;
+use crate::support::with;
 
 /// A tier, and the metadata of what is in it.
 pub struct MadeTier {
@@ -158,10 +159,8 @@ impl MadeTier {
 
     fn builder(&self) -> RemoteStorageBuilder {
         let handles = StoreHandles::with_multipart(Arc::clone(&self.store));
-        RemoteStorage::builder(Arc::new(ObjectStoreClient::new(handles))).limits(RequestLimits {
-            max_retries: 0,
-            ..RequestLimits::default()
-        })
+        RemoteStorage::builder(Arc::new(ObjectStoreClient::new(handles)))
+            .limits(with(RequestLimits::default(), |it| it.max_retries = 0))
     }
 
     pub fn reader(&self) -> RemoteLogReader {

@@ -34,6 +34,7 @@ pub struct ExpectedPosition {
 /// removed. [`expect_positions`](Self::expect_positions) does: it pins what an earlier report saw
 /// (see [`ArchiveVerifyReport::positions`](super::ArchiveVerifyReport::positions)).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct VerifyRequest {
     /// Front part of the keys to look at, in whole path components; slashes around it are ignored.
     /// `None` looks at the whole store.

@@ -46,6 +46,7 @@ const EMULATOR_KEY: &str =
 ///
 /// `Debug` shows no secret.
 #[derive(Clone)]
+#[non_exhaustive]
 pub struct AzureConfig {
     /// The storage account. Required, but for the emulator.
     pub account: String,

@@ -45,6 +45,7 @@ const PARTS: PartRule = PartRule {
 ///
 /// `Debug` shows no secret.
 #[derive(Clone)]
+#[non_exhaustive]
 pub struct GcsConfig {
     /// The bucket. Required.
     pub bucket: String,

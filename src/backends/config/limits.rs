@@ -24,6 +24,7 @@ const MAX_SEGMENT_BYTES: u64 = i32::MAX as u64;
 /// `multipart_chunk_size`, and two parts more that are read ahead (five in an archive, which hashes
 /// them), or by `multipart_threshold` for a file that goes in one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RequestLimits {
     /// How often a failed request to the store is repeated: 0 is one attempt, n is n + 1. Default
     /// 10.

@@ -51,6 +51,7 @@ const PARTS: PartRule = PartRule {
     clippy::struct_excessive_bools,
     reason = "they are independent settings, each with its own name in the documentation"
 )]
+#[non_exhaustive]
 pub struct S3Config {
     /// The bucket. Required.
     pub bucket: String,

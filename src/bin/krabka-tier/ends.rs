@@ -50,10 +50,10 @@ async fn last_indexed_position(
         return Ok(0);
     }
     let last = (entries - 1) * ENTRY;
-    let request = Get {
-        target: StoreTarget::of_segment(index.key.clone(), segment.handle.clone()),
-        range: ByteRange::Bounded(last..last + ENTRY),
-    };
+    let request = Get::new(
+        StoreTarget::of_segment(index.key.clone(), segment.handle.clone()),
+        ByteRange::Bounded(last..last + ENTRY),
+    );
     let fetched = storage.send(request).await?;
     let entry = OffsetIndexEntry::read_from_bytes(&fetched.bytes)
         .map_err(|_| corrupt_log("the offset index was cut while it was read"))?;
@@ -161,10 +161,7 @@ mod tests {
                     e_tag: None,
                     version: None,
                 };
-                let listing = Listing {
-                    objects: vec![log],
-                    prefixes: Vec::new(),
-                };
+                let listing = Listing::new(vec![log], Vec::new());
                 let segment = in_listing(&tp, &listing).unwrap().remove(0);
                 (segment, last_offset, LeaderEpoch(leader_epoch))
             })

@@ -155,7 +155,7 @@ async fn find(
         .find_map(|segment| segment.listed.object(MANIFEST_SUFFIX));
     if let Some(manifest) = sealed {
         let key = manifest.key.to_string();
-        return Err(RemoteStorageError::from(WormError::DeleteRefused { key }).into());
+        return Err(RemoteStorageError::from(WormError::delete_refused(key)).into());
     }
     let segments = segments
         .into_iter()
@@ -176,10 +176,10 @@ impl Doomed {
                     .await
             }
             Self::Upload(TierUpload { upload, .. }) => {
-                let abort = AbortUpload {
-                    target: StoreTarget::object(upload.key.clone()),
-                    upload: upload.upload.clone(),
-                };
+                let abort = AbortUpload::new(
+                    StoreTarget::object(upload.key.clone()),
+                    upload.upload.clone(),
+                );
                 storage.send(abort).await
             }
         }

@@ -251,7 +251,7 @@ impl Tier {
     /// The multipart uploads that nobody has ended, where the store lists them.
     pub(crate) async fn open_uploads(&self) -> Result<Option<Vec<TierUpload>>, Failure> {
         let target = StoreTarget::object(self.prefix().as_path().clone());
-        let uploads = self.storage.send(ListUploads { target }).await?;
+        let uploads = self.storage.send(ListUploads::new(target)).await?;
         Ok(uploads.map(|uploads| uploads.into_iter().filter_map(TierUpload::new).collect()))
     }
 
@@ -259,12 +259,12 @@ impl Tier {
     pub(crate) async fn is_archive(&self) -> Result<bool, Failure> {
         let probe = self.prefix().as_path().clone().join(WORM_PROBE_NAME);
         let target = StoreTarget::object(probe);
-        Ok(self.storage.send(Head { target }).await?.is_some())
+        Ok(self.storage.send(Head::new(target)).await?.is_some())
     }
 
     async fn list(&self, prefix: Path) -> Result<Listing, RemoteStorageError> {
         let target = StoreTarget::object(prefix);
-        self.storage.send(List { target }).await
+        self.storage.send(List::new(target)).await
     }
 
     fn unlisted(&self, error: RemoteStorageError) -> Failure {

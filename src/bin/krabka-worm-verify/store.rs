@@ -87,7 +87,7 @@ impl ArchiveStore {
             .map_err(one_line)?;
         let target = StoreTarget::object(self.prefix.as_path().clone());
         let uploads = storage
-            .send(ListUploads { target })
+            .send(ListUploads::new(target))
             .await
             .map_err(one_line)?;
         let is_meant = |key: &str| {

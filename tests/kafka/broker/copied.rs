@@ -102,7 +102,7 @@ async fn segments_in(tier: &Path, partition: &TopicIdPartition) -> Vec<RemoteLog
     let topic_id = kafka_uuid(partition.topic_id);
     let dir = format!("{}-{}-{topic_id}", partition.topic, partition.partition);
     let target = StoreTarget::object(object_store::path::Path::from(dir));
-    let listing = storage.send(List { target }).await.unwrap();
+    let listing = storage.send(List::new(target)).await.unwrap();
     let rebuilder = TierRebuilder::new(storage.clone());
     let rebuilt = rebuilder.rebuild_partition(partition, &listing).await;
     let rebuilt = rebuilt.unwrap();

@@ -11,6 +11,7 @@ use krabka_remote_storage::topic::{
 };
 
 use super::cluster::{Cluster, a_moment, log, within};
+use crate::support::with;
 
 const MECHANISMS: [SaslMechanism; 3] = [
     SaslMechanism::Plain,
@@ -31,16 +32,15 @@ fn secured(
         .secure("BOOTSTRAP_SERVERS")
         .clone_into(&mut config.bootstrap);
     config.request_timeout = Duration::from_secs(10);
-    config.security = Some(ClientSecurity {
-        protocol: SecurityProtocol::SaslSsl,
-        trust_roots: Some(Pem::File(kafka.secure("CA").into())),
-        sasl: Some(SaslCredentials {
+    config.security = Some(with(ClientSecurity::default(), |it| {
+        it.protocol = SecurityProtocol::SaslSsl;
+        it.trust_roots = Some(Pem::File(kafka.secure("CA").into()));
+        it.sasl = Some(SaslCredentials {
             mechanism,
             username: username.to_owned(),
             password: password.to_owned(),
-        }),
-        ..ClientSecurity::default()
-    });
+        });
+    }));
     config
 }
 

@@ -14,6 +14,7 @@ use krabka_remote_storage::metadata::topic::{
 };
 
 use super::mock::within;
+use crate::support::with;
 
 fn config() -> KafkaMetadataLogConfig {
     KafkaMetadataLogConfig::new("broker:9092")
@@ -174,59 +175,46 @@ fn the_ends_of_every_range_hold() {
 #[test]
 fn security_that_contradicts_itself_is_refused() {
     let pem = || Some(Pem::Bytes(b"pem".to_vec()));
-    let of = |protocol| ClientSecurity {
-        protocol,
-        ..ClientSecurity::default()
-    };
+    let of = |protocol| with(ClientSecurity::default(), |it| it.protocol = protocol);
     let faulty = [
         of(SecurityProtocol::SaslSsl),
         of(SecurityProtocol::SaslPlaintext),
-        ClientSecurity {
-            sasl: Some(sasl()),
-            ..of(SecurityProtocol::Ssl)
-        },
-        ClientSecurity {
-            trust_roots: pem(),
-            ..of(SecurityProtocol::Plaintext)
-        },
-        ClientSecurity {
-            trust_roots: Some(Pem::Bytes(vec![0xff])),
-            ..of(SecurityProtocol::Ssl)
-        },
-        ClientSecurity {
-            sasl: Some(SaslCredentials {
+        with(of(SecurityProtocol::Ssl), |it| it.sasl = Some(sasl())),
+        with(of(SecurityProtocol::Plaintext), |it| it.trust_roots = pem()),
+        with(of(SecurityProtocol::Ssl), |it| {
+            it.trust_roots = Some(Pem::Bytes(vec![0xff]))
+        }),
+        with(of(SecurityProtocol::SaslSsl), |it| {
+            it.sasl = Some(SaslCredentials {
                 password: "a\0b".to_owned(),
                 ..sasl()
-            }),
-            ..of(SecurityProtocol::SaslSsl)
-        },
+            })
+        }),
     ];
     for security in faulty {
         let fault = with(|one| one.security = Some(security.clone())).unwrap_err();
         assert!(fault.contains("security"), "{fault}");
         assert!(!fault.contains("a\0b"), "{fault:?}");
     }
-    let holds = ClientSecurity {
-        trust_roots: pem(),
-        sasl: Some(sasl()),
-        ..of(SecurityProtocol::SaslSsl)
-    };
+    let holds = with(of(SecurityProtocol::SaslSsl), |it| {
+        it.trust_roots = pem();
+        it.sasl = Some(sasl());
+    });
     with(|one| one.security = Some(holds)).unwrap();
 }
 
 #[test]
 fn debug_shows_no_secret() {
     let mut config = config();
-    config.security = Some(ClientSecurity {
-        protocol: SecurityProtocol::SaslSsl,
-        identity: Some(ClientIdentity {
+    config.security = Some(with(ClientSecurity::default(), |it| {
+        it.protocol = SecurityProtocol::SaslSsl;
+        it.identity = Some(ClientIdentity {
             certificate: Pem::File(PathBuf::from("/certificate.pem")),
             key: Pem::Bytes(b"MARKED-key".to_vec()),
             key_password: Some("MARKED-key-password".to_owned()),
-        }),
-        sasl: Some(sasl()),
-        ..ClientSecurity::default()
-    });
+        });
+        it.sasl = Some(sasl());
+    }));
     let shown = format!("{config:?}");
     assert!(!shown.contains("MARKED"), "{shown}");
     assert!(!shown.contains("77, 65"), "bytes neither: {shown}");
@@ -242,15 +230,14 @@ fn debug_shows_no_secret() {
 #[tokio::test]
 async fn a_key_that_the_client_refuses_is_named_and_not_shown() {
     let mut config = config();
-    config.security = Some(ClientSecurity {
-        protocol: SecurityProtocol::Ssl,
-        identity: Some(ClientIdentity {
+    config.security = Some(with(ClientSecurity::default(), |it| {
+        it.protocol = SecurityProtocol::Ssl;
+        it.identity = Some(ClientIdentity {
             certificate: Pem::Bytes(b"MARKED-certificate".to_vec()),
             key: Pem::Bytes(b"MARKED-key".to_vec()),
             key_password: None,
-        }),
-        ..ClientSecurity::default()
-    });
+        });
+    }));
     let error = within(KafkaMetadataEventLog::start(config))
         .await
         .unwrap_err();

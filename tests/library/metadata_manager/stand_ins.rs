@@ -23,7 +23,7 @@ pub(crate) fn deletion(tp: &TopicIdPartition) -> RemotePartitionDeleteMetadata {
 pub(crate) fn assert_not_ready<T: std::fmt::Debug>(result: Result<T, RemoteStorageError>) {
     let error = result.unwrap_err();
     assert!(
-        matches!(error, RemoteStorageError::NotReady { partition: 7 }),
+        matches!(error, RemoteStorageError::NotReady { partition: 7, .. }),
         "{error}"
     );
     assert!(error.is_retryable());

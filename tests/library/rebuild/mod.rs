@@ -23,14 +23,12 @@ use uuid::Uuid;
 use crate::support::metadata_topic::{answers, data, epoch, int, replay, rows};
 use crate::support::segments::metadata;
 use crate::support::store::{Fate, Outcome, TestStore};
+use crate::support::with;
 
 fn rebuilder(store: &Arc<TestStore>) -> TierRebuilder<RemoteStorage> {
     let handles = StoreHandles::with_multipart(Arc::clone(store));
     // One attempt a request, so that each answer is seen as it is.
-    let limits = RequestLimits {
-        max_retries: 0,
-        ..RequestLimits::default()
-    };
+    let limits = with(RequestLimits::default(), |it| it.max_retries = 0);
     let storage = RemoteStorage::builder(Arc::new(ObjectStoreClient::new(handles)))
         .limits(limits)
         .build()
@@ -43,10 +41,7 @@ async fn listing(store: &TestStore, dir: &str) -> Listing {
         .inner
         .list_with_delimiter(Some(&Path::from(dir)))
         .await;
-    Listing {
-        objects: list.unwrap().objects,
-        prefixes: Vec::new(),
-    }
+    Listing::new(list.unwrap().objects, Vec::new())
 }
 
 fn ids(segments: &[RemoteLogSegmentMetadata]) -> Vec<u128> {

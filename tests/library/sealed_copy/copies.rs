@@ -23,6 +23,7 @@ use super::leader::{
 };
 use crate::support::segments::{files, metadata};
 use crate::support::store::{Fate, Outcome, TestStore};
+use crate::support::with;
 
 fn dir() -> TempDir {
     TempDir::new().unwrap()
@@ -137,7 +138,7 @@ async fn what_cannot_be_sealed_is_refused_before_the_first_object() {
     let error = storage.copy(newer).await.unwrap_err();
     assert!(matches!(
         worm(error),
-        WormError::UnsupportedChainRecordVersion { found: Some(_) }
+        WormError::UnsupportedChainRecordVersion { found: Some(_), .. }
     ));
 
     let public = *trusted().get(KEY_ID).unwrap();
@@ -152,10 +153,7 @@ async fn what_cannot_be_sealed_is_refused_before_the_first_object() {
         .unwrap_err();
     assert!(matches!(worm(error), WormError::SigningKey(text) if text.contains("away")));
 
-    let rules = SealRules {
-        custom_metadata_limit: 128,
-        ..RULES
-    };
+    let rules = with(RULES, |it| it.custom_metadata_limit = 128);
     let narrow = builder(&store)
         .seal_on_unchecked_store(archiver(1), rules, MultipartCreate::Conditional)
         .build()
@@ -173,10 +171,7 @@ async fn what_cannot_be_sealed_is_refused_before_the_first_object() {
 #[tokio::test]
 async fn a_store_that_must_name_versions_and_names_none_gets_no_manifest() {
     let store = TestStore::new();
-    let rules = SealRules {
-        require_version_ids: true,
-        ..RULES
-    };
+    let rules = with(RULES, |it| it.require_version_ids = true);
     let storage = builder(&store)
         .seal_on_unchecked_store(archiver(1), rules, MultipartCreate::Conditional)
         .build()
@@ -187,7 +182,7 @@ async fn a_store_that_must_name_versions_and_names_none_gets_no_manifest() {
         .await
         .unwrap_err();
     assert!(
-        matches!(&error, RemoteStorageError::Worm(WormError::MissingVersionId { key }) if key.ends_with(".log")),
+        matches!(&error, RemoteStorageError::Worm(WormError::MissingVersionId { key, .. }) if key.ends_with(".log")),
         "{error:?}"
     );
     assert_eq!(store.count("head"), 1, "it was asked for");
@@ -199,10 +194,7 @@ async fn a_receipt_names_the_version_of_its_manifest_where_that_fits() {
     for (custom_metadata_limit, version) in [(1024, Some("version-1")), (252, None)] {
         let store = TestStore::new();
         store.count_versions();
-        let rules = SealRules {
-            custom_metadata_limit,
-            require_version_ids: true,
-        };
+        let rules = SealRules::new(custom_metadata_limit, true);
         let storage = builder(&store)
             .seal_on_unchecked_store(archiver(1), rules, MultipartCreate::Conditional)
             .build()
@@ -287,10 +279,9 @@ async fn a_commit_ends_though_its_caller_is_gone_and_the_next_try_finds_it() {
 async fn a_deadline_during_the_commit_leaves_the_outcome_open_and_the_commit_running() {
     let store = TestStore::new();
     manifests(&store, Outcome::Served, Duration::from_secs(20));
-    let limits = RequestLimits {
-        copy_deadline: Duration::from_secs(10),
-        ..RequestLimits::default()
-    };
+    let limits = with(RequestLimits::default(), |it| {
+        it.copy_deadline = Duration::from_secs(10);
+    });
     let storage = builder(&store)
         .limits(limits)
         .seal_on_unchecked_store(archiver(1), RULES, MultipartCreate::Conditional)
@@ -421,13 +412,11 @@ async fn an_archive_has_no_way_to_replace_or_remove() {
         RemoteStorageError::Worm(WormError::DeleteRefused { .. })
     ));
     let target = StoreTarget::object(Path::from("orders"));
-    let delete = Delete {
-        target: target.clone(),
-    };
+    let delete = Delete::new(target.clone());
     let error = storage.send(delete).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Refused);
     let payload = object_store::PutPayload::from_static(b"x");
-    let error = storage.send(Put { target, payload }).await.unwrap_err();
+    let error = storage.send(Put::new(target, payload)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
     assert_eq!(store.requests(), []);
 }

@@ -25,6 +25,7 @@ use super::leader::{
     trusted, verify, verify_with,
 };
 use crate::support::store::{Fate, Outcome, TestStore};
+use crate::support::with;
 
 /// A leader of one partition: what its metadata store knows. It outlives processes.
 struct Leader {
@@ -398,12 +399,11 @@ fn dies_at(number: usize, outcome: Outcome, next: Next) {
 #[tokio::test(start_paused = true)]
 async fn a_manifest_that_lands_after_its_epoch_was_closed_is_one_more_and_no_fork() {
     let store = TestStore::new();
-    let patient = RequestLimits {
-        request_timeout: Duration::from_hours(1),
-        retry_timeout: Duration::from_hours(2),
-        copy_deadline: Duration::from_hours(2),
-        ..RequestLimits::default()
-    };
+    let patient = with(RequestLimits::default(), |it| {
+        it.request_timeout = Duration::from_hours(1);
+        it.retry_timeout = Duration::from_hours(2);
+        it.copy_deadline = Duration::from_hours(2);
+    });
     let old = builder(&store)
         .limits(patient)
         .seal_on_unchecked_store(archiver(1), RULES, MultipartCreate::Conditional)

@@ -15,16 +15,16 @@ use tempfile::TempDir;
 use super::leader::{RULES, archiver, builder, copy_to, genesis, record, trusted, verify};
 use crate::support::segments::{files, metadata, pattern};
 use crate::support::store::{Fate, Outcome, TestStore};
+use crate::support::with;
 
 const LOG: &str = "orders-0-AAAAAAAAAAAAAAAAAAAAAQ/00000000000000000000-AAAAAAAAAAAAAAAAAAAAHg.log";
 
 /// The log of [`copy_to`] goes up in ten parts, and all else at once.
 fn limits() -> RequestLimits {
-    RequestLimits {
-        multipart_threshold: 40,
-        multipart_chunk_size: 4,
-        ..RequestLimits::default()
-    }
+    with(RequestLimits::default(), |it| {
+        it.multipart_threshold = 40;
+        it.multipart_chunk_size = 4;
+    })
 }
 
 fn storage(store: &Arc<TestStore>, large: MultipartCreate) -> RemoteStorage {
@@ -88,11 +88,10 @@ async fn where_the_store_guarantees_too_little_each_byte_is_read_back_once() {
 async fn a_large_object_is_read_back_in_ranges_of_bounded_size() {
     const LENGTH: usize = 20 << 20;
     let store = TestStore::new();
-    let limits = RequestLimits {
-        multipart_threshold: 1 << 20,
-        multipart_chunk_size: 1 << 20,
-        ..RequestLimits::default()
-    };
+    let limits = with(RequestLimits::default(), |it| {
+        it.multipart_threshold = 1 << 20;
+        it.multipart_chunk_size = 1 << 20;
+    });
     let storage = builder(&store)
         .limits(limits)
         .seal_on_unchecked_store(archiver(1), RULES, MultipartCreate::ReadBack)
@@ -180,7 +179,7 @@ async fn a_reserved_key_that_is_taken_stops_the_copy_before_its_parts() {
         .copy(copy)
         .await
         .unwrap_err();
-    assert!(matches!(&error, RemoteStorageError::ObjectExists { key } if key == LOG));
+    assert!(matches!(&error, RemoteStorageError::ObjectExists { key, .. } if key == LOG));
     assert_eq!(store.count("start"), 0);
     let objects = store.objects().await;
     assert!(objects.contains(&(LOG.to_owned(), 15)), "it is untouched");
@@ -265,10 +264,7 @@ async fn local_tiers_and_memory_create_in_parts_and_read_nothing_back() {
             ObjectStoreConfig::InMemory => memory.unwrap(),
             _ => Arc::new(LocalFileSystem::new_with_prefix(root.path()).unwrap()),
         };
-        let request = VerifyRequest {
-            depth: VerifyDepth::Deep,
-            ..VerifyRequest::default()
-        };
+        let request = with(VerifyRequest::default(), |it| it.depth = VerifyDepth::Deep);
         let report = verify_archive(&store, &request, &trusted()).await.unwrap();
         assert!(report.ok() && report.manifests() == 1, "{report:#?}");
         assert_eq!(

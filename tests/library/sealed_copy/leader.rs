@@ -18,13 +18,11 @@ use uuid::Uuid;
 
 use crate::support::segments::{files, metadata, pattern};
 use crate::support::store::TestStore;
+use crate::support::with;
 
 pub(crate) const KEY_ID: &str = "worm-key-1";
 
-pub(crate) const RULES: SealRules = SealRules {
-    custom_metadata_limit: 1024,
-    require_version_ids: false,
-};
+pub(crate) const RULES: SealRules = SealRules::new(1024, false);
 
 /// An archiver that signs with the key of this seed.
 pub(crate) fn archiver(seed: u8) -> WormArchiver {
@@ -36,11 +34,10 @@ pub(crate) fn archiver_as(seed: u8, key_id: &str) -> WormArchiver {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("key");
     write_secret(&path, &[seed; 32]).unwrap();
-    WormArchiver::from_config(&WormConfig {
-        signing_key_path: Some(path),
-        signing_key_id: Some(key_id.to_owned()),
-        ..WormConfig::default()
-    })
+    WormArchiver::from_config(&with(WormConfig::default(), |it| {
+        it.signing_key_path = Some(path);
+        it.signing_key_id = Some(key_id.to_owned());
+    }))
     .unwrap()
 }
 
@@ -107,10 +104,7 @@ pub(crate) async fn verify_with(
     store: &Arc<TestStore>,
     trusted: &TrustedManifestKeys,
 ) -> ArchiveVerifyReport {
-    let request = VerifyRequest {
-        depth: VerifyDepth::Deep,
-        ..VerifyRequest::default()
-    };
+    let request = with(VerifyRequest::default(), |it| it.depth = VerifyDepth::Deep);
     let inner: Arc<dyn ObjectStore> = store.inner.clone();
     verify_archive(&inner, &request, trusted).await.unwrap()
 }

@@ -96,7 +96,7 @@ async fn an_archive_that_does_not_verify_has_no_tip() {
         store.overwrite(&key, bytes);
         let error = tip(&store, &trusted()).await.unwrap_err();
         assert!(
-            matches!(&error, RemoteStorageError::PreconditionFailed { key, reason }
+            matches!(&error, RemoteStorageError::PreconditionFailed { key, reason, .. }
                 if key.ends_with(".manifest") && reason.contains("does not verify")),
             "{error:?}"
         );

@@ -24,7 +24,7 @@ fn an_add_in_another_state_than_the_first_is_not_published() {
             continue;
         }
         match result {
-            Err(RemoteStorageError::InvalidAdd { id, reason }) => {
+            Err(RemoteStorageError::InvalidAdd { id, reason, .. }) => {
                 assert_eq!(id.id, Uuid::from_u128(0xfe));
                 let text = format!("a segment enters as COPY_SEGMENT_STARTED, not as {state}");
                 assert_eq!(reason, text);

@@ -11,7 +11,7 @@ async fn assert_not_ready(manager: &TopicBasedRemoteLogMetadataManager, partitio
     let tp = tp_in(partition);
     let not_ready = |error: RemoteStorageError| {
         assert!(
-            matches!(error, RemoteStorageError::NotReady { partition: found } if found == partition),
+            matches!(error, RemoteStorageError::NotReady { partition: found, .. } if found == partition),
             "{error}"
         );
     };

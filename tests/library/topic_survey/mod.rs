@@ -92,8 +92,5 @@ fn whole(segments: &[(u128, i64)]) -> Listing {
         let of_segment = SUFFIXES.iter();
         of_segment.map(move |suffix| object(id, start, suffix, LOG_BYTES))
     });
-    Listing {
-        objects: objects.collect(),
-        prefixes: Vec::new(),
-    }
+    Listing::new(objects.collect(), Vec::new())
 }

@@ -12,6 +12,7 @@ use super::store::ReadOnly;
 use crate::support::archive::{
     Archive, KEY_ID, Key, PREFIX, assert_break, deep, epoch, partition, shallow, trusted,
 };
+use crate::support::with;
 
 #[tokio::test]
 async fn an_archive_outlives_its_keys() {
@@ -122,10 +123,7 @@ async fn a_manifest_that_cannot_be_read_is_no_proof_of_a_gap() {
             .insert(archive.segments[at].manifest_key.clone());
         let (_, store) = store.shared();
         for request in [shallow(), deep()] {
-            let pinned = VerifyRequest {
-                expect_positions: Some(pins.clone()),
-                ..request
-            };
+            let pinned = with(request, |it| it.expect_positions = Some(pins.clone()));
             let report = verify_archive(&store, &pinned, &trusted()).await.unwrap();
             assert!(!report.ok());
             assert_eq!(report.first_break(), None, "{report:#?}");
@@ -156,10 +154,9 @@ async fn a_manifest_that_cannot_be_read_is_no_proof_of_a_gap() {
 #[tokio::test]
 async fn a_listing_that_fails_is_an_error_and_no_report() {
     let archive = Archive::sealed().await;
-    let request = VerifyRequest {
-        prefix: Some("archive/../secret\n".to_owned()),
-        ..VerifyRequest::default()
-    };
+    let request = with(VerifyRequest::default(), |it| {
+        it.prefix = Some("archive/../secret\n".to_owned());
+    });
     let error = verify_archive(&archive.store(), &request, &trusted())
         .await
         .unwrap_err();
@@ -231,11 +228,10 @@ async fn filters_select_by_name() {
         (Some("order"), None, 0),
         (Some("payments"), Some(1), 0),
     ] {
-        let request = VerifyRequest {
-            topic: topic.map(str::to_owned),
-            partition,
-            ..deep()
-        };
+        let request = with(deep(), |it| {
+            it.topic = topic.map(str::to_owned);
+            it.partition = partition;
+        });
         let report = archive.verify(&request).await;
         assert!(report.ok());
         assert_eq!(report.partitions.len(), dirs, "{topic:?} {partition:?}");
@@ -245,10 +241,7 @@ async fn filters_select_by_name() {
 #[tokio::test]
 async fn a_filter_hides_no_damage() {
     let archive = Archive::sealed().await;
-    let payments = VerifyRequest {
-        topic: Some("payments".to_owned()),
-        ..deep()
-    };
+    let payments = with(deep(), |it| it.topic = Some("payments".to_owned()));
     // The only manifest of the topic is unreadable text: its directory's name still counts.
     let sealed = archive.segments[7].clone();
     let damaged = archive.fork();
@@ -288,11 +281,10 @@ async fn a_filter_hides_no_damage() {
 async fn a_filter_leaves_pins_of_other_partitions_aside() {
     let archive = Archive::sealed().await;
     let pins = archive.shallow().await.positions();
-    let request = VerifyRequest {
-        topic: Some("orders".to_owned()),
-        expect_positions: Some(pins),
-        ..shallow()
-    };
+    let request = with(shallow(), |it| {
+        it.topic = Some("orders".to_owned());
+        it.expect_positions = Some(pins);
+    });
     archive.remove_segment(7).await;
     assert!(archive.verify(&request).await.ok());
     let orders = archive.segments[0].directory().to_owned();
@@ -307,16 +299,12 @@ async fn a_filter_leaves_pins_of_other_partitions_aside() {
 async fn an_expected_head_is_every_partitions_tip() {
     let archive = Archive::sealed().await;
     let sealed = &archive.segments[7];
-    let request = VerifyRequest {
-        topic: Some("payments".to_owned()),
-        expect_head: sealed.receipt.head,
-        ..shallow()
-    };
+    let request = with(shallow(), |it| {
+        it.topic = Some("payments".to_owned());
+        it.expect_head = sealed.receipt.head;
+    });
     assert!(archive.verify(&request).await.ok());
-    let everywhere = VerifyRequest {
-        topic: None,
-        ..request.clone()
-    };
+    let everywhere = with(request.clone(), |it| it.topic = None);
     let report = archive.verify(&everywhere).await;
     let tips = report
         .partitions
@@ -326,10 +314,9 @@ async fn an_expected_head_is_every_partitions_tip() {
     assert_eq!(tips.collect::<Vec<_>>(), [tip, tip, None]);
     // Nothing accepted: the head before the first manifest.
     archive.delete(&sealed.manifest_key).await;
-    let genesis = VerifyRequest {
-        expect_head: Some(krabka_remote_storage::ChainHead::GENESIS),
-        ..request.clone()
-    };
+    let genesis = with(request.clone(), |it| {
+        it.expect_head = Some(krabka_remote_storage::ChainHead::GENESIS);
+    });
     assert_eq!(archive.verify(&genesis).await.first_break(), None);
     let report = archive.verify(&request).await;
     assert_break(
@@ -364,10 +351,9 @@ async fn objects_proven_elsewhere_are_no_orphans_unless_they_look_like_the_archi
     {
         archive.put(key, "x").await;
     }
-    let request = VerifyRequest {
-        externally_authenticated_objects: exempt.iter().chain(&never).cloned().collect(),
-        ..shallow()
-    };
+    let request = with(shallow(), |it| {
+        it.externally_authenticated_objects = exempt.iter().chain(&never).cloned().collect();
+    });
     let report = archive.verify(&request).await;
     assert_eq!(report.first_break(), None);
     assert!(report.partitions[0].orphan_objects.is_empty());
@@ -475,10 +461,7 @@ async fn at_depth_only_listed_keys_are_read() {
     archive.delete(&archive.segments[0].key(".index")).await;
     let named = archive.segments[0].key(".index");
     let (reads, store) = ReadOnly::new(&archive.memory).shared();
-    let request = VerifyRequest {
-        depth: VerifyDepth::Deep,
-        ..shallow()
-    };
+    let request = with(shallow(), |it| it.depth = VerifyDepth::Deep);
     verify_archive(&store, &request, &trusted()).await.unwrap();
     let listed: BTreeSet<_> = archive.keys("archive/").await.into_iter().collect();
     assert!(reads.gets().iter().all(|key| listed.contains(key)));

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
-use krabka_remote_storage::archive::{Printable, VerifyBreakKind, VerifyRequest, verify_archive};
+use krabka_remote_storage::archive::{Printable, VerifyBreakKind, verify_archive};
 use krabka_remote_storage::{MAX_MANIFEST_BYTES, ManifestBody, ManifestSeq};
 use object_store::memory::InMemory;
 use object_store::path::Path;
@@ -20,6 +20,7 @@ use proptest::prelude::*;
 
 use super::store::ReadOnly;
 use crate::support::archive::{Archive, Key, assert_break, deep, partition, shallow, trusted};
+use crate::support::with;
 
 type Change = Box<dyn Fn(&mut ManifestBody)>;
 
@@ -400,7 +401,11 @@ proptest! {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
             let archive = Archive::one_run(1).await;
-            let request = VerifyRequest { prefix: Some(prefix), topic, partition, ..deep() };
+            let request = with(deep(), |it| {
+it.prefix = Some(prefix);
+it.topic = topic;
+it.partition = partition;
+});
             let _ = verify_archive(&archive.store(), &request, &trusted()).await;
         });
     }

@@ -11,6 +11,7 @@ use super::store::ReadOnly;
 use crate::support::archive::{
     Archive, Key, assert_break, deep, epoch, metadata, shallow, trusted,
 };
+use crate::support::with;
 
 async fn verify(
     store: &Arc<dyn ObjectStore>,
@@ -31,10 +32,7 @@ async fn what_one_listing_leaves_out_is_looked_for_in_the_next() {
     let later = archive.segments[3].manifest_key.clone();
     let pins = archive.shallow().await.positions();
     for request in [shallow(), deep()] {
-        let request = VerifyRequest {
-            expect_positions: Some(pins.clone()),
-            ..request
-        };
+        let request = with(request, |it| it.expect_positions = Some(pins.clone()));
         for front in &hidden_names {
             for in_the_second in [None, Some(later.clone())] {
                 let front = front.clone();

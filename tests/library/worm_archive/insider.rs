@@ -12,12 +12,11 @@ use crate::support::archive::{
     Archive, KEY_ID, Key, PREFIX, Sealed, assert_break, assert_verdict, deep, epoch, metadata,
     partition, trusted,
 };
+use crate::support::with;
 
 async fn pins_of(archive: &Archive) -> VerifyRequest {
-    VerifyRequest {
-        expect_positions: Some(archive.deep().await.positions()),
-        ..deep()
-    }
+    let positions = archive.deep().await.positions();
+    with(deep(), |it| it.expect_positions = Some(positions))
 }
 
 fn verdict(report: &ArchiveVerifyReport) -> Verdict {
@@ -278,10 +277,7 @@ async fn an_archive_sealed_anew_with_a_retired_key_is_found_with_pins_or_a_limit
     );
     let honest = report(&archive, &deep(), &limited).await;
     assert_verdict(&honest, Verdict::Ok);
-    let pins = VerifyRequest {
-        expect_positions: Some(honest.positions()),
-        ..deep()
-    };
+    let pins = with(deep(), |it| it.expect_positions = Some(honest.positions()));
 
     let forged = archive.fork();
     seal_anew(&forged, &archive.segments, &retired()).await;

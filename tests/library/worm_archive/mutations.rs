@@ -11,6 +11,7 @@ use serde_json::Value;
 use crate::support::archive::{
     Archive, KEY_ID, Key, Sealed, assert_break, assert_verdict, deep, epoch, partition, trusted,
 };
+use crate::support::with;
 
 /// What a changed manifest must be found as.
 #[derive(Debug, PartialEq, Eq)]
@@ -100,21 +101,18 @@ fn diff(path: &str, a: &Value, b: &Value, out: &mut Vec<(String, Value)>) {
 
 /// A partition's directory, with what an earlier report saw of it.
 fn pinned(directory: &str, pins: &VerifyRequest) -> VerifyRequest {
-    VerifyRequest {
-        prefix: Some(directory.to_owned()),
-        expect_positions: pins.expect_positions.clone().map(|mut positions| {
+    with(deep(), |it| {
+        it.prefix = Some(directory.to_owned());
+        it.expect_positions = pins.expect_positions.clone().map(|mut positions| {
             positions.retain(|pinned, _| pinned == directory);
             positions
-        }),
-        ..deep()
-    }
+        });
+    })
 }
 
 async fn with_pins(archive: &Archive) -> VerifyRequest {
-    VerifyRequest {
-        expect_positions: Some(archive.deep().await.positions()),
-        ..deep()
-    }
+    let positions = archive.deep().await.positions();
+    with(deep(), |it| it.expect_positions = Some(positions))
 }
 
 /// Changes each byte of one manifest in turn.

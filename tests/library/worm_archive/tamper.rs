@@ -4,6 +4,7 @@ use krabka_remote_storage::archive::{VerifyBreakKind, VerifyDepth, VerifyRequest
 use krabka_remote_storage::{ChainHead, ManifestSeq, SegmentManifest};
 
 use crate::support::archive::{Archive, Key, assert_break, deep, epoch, partition, shallow};
+use crate::support::with;
 
 fn both() -> [VerifyRequest; 2] {
     [shallow(), deep()]
@@ -96,14 +97,12 @@ async fn a_tail_that_was_cut_off_is_found_with_what_was_written_down_before() {
     for request in both() {
         assert!(archive.verify(&request).await.ok(), "nothing shows it");
         for request in [
-            VerifyRequest {
-                expect_head: before.partitions[0].head,
-                ..request.clone()
-            },
-            VerifyRequest {
-                expect_positions: Some(before.positions()),
-                ..request.clone()
-            },
+            with(request.clone(), |it| {
+                it.expect_head = before.partitions[0].head;
+            }),
+            with(request.clone(), |it| {
+                it.expect_positions = Some(before.positions());
+            }),
         ] {
             let report = archive.verify(&request).await;
             assert_break(
@@ -241,10 +240,7 @@ async fn a_second_run_is_no_break_and_shows() {
         assert!(report.ok() && report.has_epoch_restarts());
         assert_eq!(report.partitions[0].epochs.len(), 2);
         assert_eq!(report.partitions[0].runs, 2);
-        let allowed = VerifyRequest {
-            allow_epoch_restarts: true,
-            ..request
-        };
+        let allowed = with(request, |it| it.allow_epoch_restarts = true);
         assert_eq!(archive.verify(&allowed).await, report);
     }
 }
@@ -296,10 +292,7 @@ async fn a_partition_under_another_name_is_found() {
             archive.rename(&key, &key.replace(from, to)).await;
         }
         for request in both() {
-            let request = VerifyRequest {
-                prefix: None,
-                ..request
-            };
+            let request = with(request, |it| it.prefix = None);
             let report = archive.verify(&request).await;
             let first = archive.segments[0].manifest_key.replace(from, to);
             assert_break(&report, to, VerifyBreakKind::Misplaced, &first);
@@ -349,10 +342,9 @@ async fn runs_and_partitions_that_were_removed_are_found_with_pins_alone() {
             (&partition, &payments, &payments),
         ] {
             assert!(archive.verify(&request).await.ok(), "nothing shows it");
-            let pinned = VerifyRequest {
-                expect_positions: Some(pins.clone()),
-                ..request.clone()
-            };
+            let pinned = with(request.clone(), |it| {
+                it.expect_positions = Some(pins.clone());
+            });
             let report = archive.verify(&pinned).await;
             assert_break(&report, directory, VerifyBreakKind::Tip, key);
         }
@@ -362,10 +354,8 @@ async fn runs_and_partitions_that_were_removed_are_found_with_pins_alone() {
 #[tokio::test]
 async fn pins_allow_an_archive_to_grow() {
     let mut archive = Archive::sealed().await;
-    let pinned = VerifyRequest {
-        expect_positions: Some(archive.deep().await.positions()),
-        ..deep()
-    };
+    let positions = archive.deep().await.positions();
+    let pinned = with(deep(), |it| it.expect_positions = Some(positions));
     assert!(archive.verify(&pinned).await.ok());
     let next = archive.segments[2].receipt.next_stamp().unwrap();
     archive.seal("orders", 0, 300, next, Key::usual()).await;
@@ -506,10 +496,7 @@ async fn of_several_rejected_manifests_the_lowest_key_is_reported() {
 #[tokio::test]
 async fn nothing_at_all_is_ok_and_a_wrong_prefix_looks_the_same() {
     for archive in [Archive::empty(), Archive::sealed().await] {
-        let request = VerifyRequest {
-            prefix: Some("elsewhere".to_owned()),
-            ..deep()
-        };
+        let request = with(deep(), |it| it.prefix = Some("elsewhere".to_owned()));
         let report = archive.verify(&request).await;
         assert!(report.ok() && report.partitions.is_empty());
     }
@@ -520,17 +507,13 @@ async fn a_prefix_is_whole_components_with_or_without_slashes() {
     let archive = Archive::sealed().await;
     archive.put("archived/x", "foreign").await;
     for prefix in ["archive", "/archive/", "archive//"] {
-        let request = VerifyRequest {
-            prefix: Some(prefix.to_owned()),
-            ..shallow()
-        };
+        let request = with(shallow(), |it| it.prefix = Some(prefix.to_owned()));
         assert!(archive.verify(&request).await.ok(), "{prefix}");
     }
-    let directory = VerifyRequest {
-        prefix: Some(archive.segments[0].directory().to_owned()),
-        depth: VerifyDepth::Deep,
-        ..VerifyRequest::default()
-    };
+    let directory = with(VerifyRequest::default(), |it| {
+        it.prefix = Some(archive.segments[0].directory().to_owned());
+        it.depth = VerifyDepth::Deep;
+    });
     let report = archive.verify(&directory).await;
     assert!(report.ok());
     assert_eq!(report.partitions.len(), 1);

@@ -11,12 +11,10 @@ use uuid::Uuid;
 
 use crate::support::segments::{files, metadata, pattern};
 use crate::support::store::TestStore;
+use crate::support::with;
 
 fn unprotected() -> WormConfig {
-    WormConfig {
-        allow_unprotected: true,
-        ..WormConfig::default()
-    }
+    with(WormConfig::default(), |it| it.allow_unprotected = true)
 }
 
 fn tier(store: &Arc<TestStore>) -> S3RemoteStorage {
@@ -91,10 +89,7 @@ fn a_write_only_archive_and_one_that_may_not_start_refuse() {
     let error = tier(&store).with_worm(&WormConfig::default()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error:?}");
     assert_eq!(store.requests(), []);
-    let config = WormConfig {
-        write_only: true,
-        ..unprotected()
-    };
+    let config = with(unprotected(), |it| it.write_only = true);
     let archive = tier(&store).with_worm(&config).unwrap();
     let error = archive.fetch_log_segment(&stamped(), 0, None).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Refused, "{error:?}");

@@ -7,6 +7,7 @@ mod unprotected;
 
 use std::path::Path;
 
+use crate::support::with;
 use ed25519_dalek::SigningKey;
 use krabka_remote_storage::archive::ManifestPublicKey;
 use krabka_remote_storage::{TrustedManifestKeys, WormConfig};
@@ -23,11 +24,10 @@ fn signed(dir: &Path) -> WormConfig {
         use std::os::unix::fs::PermissionsExt as _;
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
     }
-    WormConfig {
-        signing_key_path: Some(path),
-        signing_key_id: Some(KEY_ID.to_owned()),
-        ..WormConfig::default()
-    }
+    with(WormConfig::default(), |it| {
+        it.signing_key_path = Some(path);
+        it.signing_key_id = Some(KEY_ID.to_owned());
+    })
 }
 
 /// Its public half.

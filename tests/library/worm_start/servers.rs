@@ -13,8 +13,8 @@ use krabka_remote_storage::backends::{Backend, HttpStoreConnector};
 use krabka_remote_storage::model::CopyReceipt;
 use krabka_remote_storage::ops::{Head, StoreTarget};
 use krabka_remote_storage::{
-    ChainStamp, CopySegment, DeleteSegment, EpochId, ErrorKind, FetchSegment, GcsConfig,
-    LeaderEpoch, LogSegmentData, ObjectStoreConfig, RemoteLogSegmentDetails, RemoteLogSegmentId,
+    ChainStamp, CopySegment, DeleteSegment, EpochId, ErrorKind, FetchSegment, LeaderEpoch,
+    LogSegmentData, ObjectStoreConfig, RemoteLogSegmentDetails, RemoteLogSegmentId,
     RemoteLogSegmentMetadata, RemoteLogSegmentState, RemoteStorage, RemoteStorageError, S3Config,
     TopicIdPartition, VerifyDepth, VerifyRequest, WormChainRecord, verify_archive,
 };
@@ -29,6 +29,7 @@ use super::{signed, trusted};
 use crate::support::metadata_topic::data;
 use crate::support::segments::pattern;
 use crate::support::servers;
+use crate::support::with;
 
 /// The smallest part that S3 takes.
 const PART: usize = 5 << 20;
@@ -78,11 +79,10 @@ impl Archive {
     /// Verifies all of it, down to the bytes.
     async fn verify(&self, partitions: usize, manifests: u64) {
         let store = self.backend.object_store.clone().unwrap();
-        let request = VerifyRequest {
-            prefix: Some(self.storage.prefix().as_path().to_string()),
-            depth: VerifyDepth::Deep,
-            ..VerifyRequest::default()
-        };
+        let request = with(VerifyRequest::default(), |it| {
+            it.prefix = Some(self.storage.prefix().as_path().to_string());
+            it.depth = VerifyDepth::Deep;
+        });
         let report = verify_archive(&store, &request, &trusted()).await.unwrap();
         assert!(report.ok() && report.fully_attested(), "{report:#?}");
         assert_eq!(report.partitions.len(), partitions);
@@ -302,9 +302,7 @@ async fn on_seaweedfs_a_key_is_written_once_in_one_request_and_in_parts() {
     assert_eq!(error.kind(), ErrorKind::Conflict, "{error:?}");
 
     let log = &receipt.objects[0];
-    let head = Head {
-        target: StoreTarget::object(Path::parse(&log.key).unwrap()),
-    };
+    let head = Head::new(StoreTarget::object(Path::parse(&log.key).unwrap()));
     let found = archive.storage.send(head).await.unwrap().unwrap();
     assert_eq!(found.version, log.version_id, "nothing was written over it");
     archive.verify(1, 1).await;
@@ -363,10 +361,9 @@ async fn rgw_is_refused_because_it_writes_over_objects() {
 }
 
 fn gcs(bucket: &str) -> Option<ObjectStoreConfig> {
-    Some(ObjectStoreConfig::Gcs(GcsConfig {
-        bucket: bucket.to_owned(),
-        ..servers::gcs()?
-    }))
+    Some(ObjectStoreConfig::Gcs(with(servers::gcs()?, |it| {
+        it.bucket = bucket.to_owned();
+    })))
 }
 
 #[tokio::test]

@@ -16,14 +16,12 @@ use uuid::Uuid;
 use super::{signed, trusted};
 use crate::support::segments::{files, metadata, pattern};
 use crate::support::store::{Fate, Outcome, TestStore};
+use crate::support::with;
 
 const PART: usize = 1 << 20;
 
 fn unprotected() -> WormConfig {
-    WormConfig {
-        allow_unprotected: true,
-        ..WormConfig::default()
-    }
+    with(WormConfig::default(), |it| it.allow_unprotected = true)
 }
 
 fn copy_op(dir: &TempDir, log: &[u8]) -> CopySegment {
@@ -56,10 +54,7 @@ async fn an_archive_in_a_directory_or_in_memory_seals_refuses_and_verifies() {
                 .await
                 .unwrap();
         }
-        let config = WormConfig {
-            allow_unprotected: true,
-            ..signed(dir.path())
-        };
+        let config = with(signed(dir.path()), |it| it.allow_unprotected = true);
         let archive = RemoteStorage::start_archive(backend, &config)
             .await
             .unwrap()
@@ -81,10 +76,7 @@ async fn an_archive_in_a_directory_or_in_memory_seals_refuses_and_verifies() {
         let error = archive.delete(delete).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Refused);
 
-        let request = VerifyRequest {
-            depth: VerifyDepth::Deep,
-            ..VerifyRequest::default()
-        };
+        let request = with(VerifyRequest::default(), |it| it.depth = VerifyDepth::Deep);
         let report = verify_archive(&store, &request, &trusted()).await.unwrap();
         assert!(report.ok(), "{report:#?}");
         assert_eq!(report.manifests(), 1);

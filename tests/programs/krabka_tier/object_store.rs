@@ -1,5 +1,6 @@
 //! The program over real servers, which `tests/run.sh` starts, and over one that never answers.
 
+use crate::support::with;
 use std::env;
 use std::io::Read as _;
 use std::net::TcpListener;
@@ -142,21 +143,20 @@ async fn an_open_upload_is_listed_with_the_rule_that_clears_it_and_removed() {
         value.clone()
     };
     let prefix = format!("krabka-tier/{}", Uuid::new_v4());
-    let config = ObjectStoreConfig::S3(S3Config {
-        bucket: "krabka-plain".to_owned(),
-        prefix: Some(prefix.clone()),
-        region: variable("AWS_REGION"),
-        endpoint: Some(variable("AWS_ENDPOINT_URL")),
-        access_key_id: Some(variable("AWS_ACCESS_KEY_ID")),
-        secret_access_key: Some(variable("AWS_SECRET_ACCESS_KEY")),
-        allow_http: true,
-        ..S3Config::default()
-    });
+    let config = ObjectStoreConfig::S3(with(S3Config::default(), |it| {
+        it.bucket = "krabka-plain".to_owned();
+        it.prefix = Some(prefix.clone());
+        it.region = variable("AWS_REGION");
+        it.endpoint = Some(variable("AWS_ENDPOINT_URL"));
+        it.access_key_id = Some(variable("AWS_ACCESS_KEY_ID"));
+        it.secret_access_key = Some(variable("AWS_SECRET_ACCESS_KEY"));
+        it.allow_http = true;
+    }));
     let storage = RemoteStorage::open(&config).unwrap();
     let segment = "00000000000000000011-AAAAAAAAAAAAAAAAAAAA_g";
     let key = format!("{prefix}/orders-7-AAAAAAAAAAAAAAAAAAAAAQ/{segment}.log");
     let target = StoreTarget::object(key.as_str().into());
-    storage.send(StartUpload { target }).await.unwrap();
+    storage.send(StartUpload::new(target)).await.unwrap();
 
     let url = format!("s3://krabka-plain/{prefix}");
     let run = |arguments: &[&str]| run(&variables, arguments);

@@ -125,7 +125,7 @@ async fn uploads_that_nobody_has_ended_are_told_and_counted_with_strict_orphans(
     let writer = RemoteStorage::open(&config).unwrap();
     let key = archive.segments[0].key(".log").replace(".log", ".txnindex");
     let target = StoreTarget::object(key.as_str().into());
-    writer.send(StartUpload { target }).await.unwrap();
+    writer.send(StartUpload::new(target)).await.unwrap();
 
     // The unfinished file is an object that no manifest names, too.
     let run = auditor.verify(&["--allow-orphans"]).fails(0, &[]);

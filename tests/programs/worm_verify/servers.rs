@@ -113,7 +113,7 @@ async fn tampering_is_found(config: ObjectStoreConfig, url: &str, variables: Var
     let lists_uploads = {
         let storage = RemoteStorage::builder(backend.clone()).build().unwrap();
         let target = StoreTarget::object(path(&key(1, ".txnindex")));
-        let started = storage.send(StartUpload { target }).await;
+        let started = storage.send(StartUpload::new(target)).await;
         started.is_ok() && !matches!(config, ObjectStoreConfig::Azure(_))
     };
     if lists_uploads {

@@ -81,12 +81,11 @@ impl SealKeys {
         earlier: impl IntoIterator<Item = (&'a str, &'a Path)>,
         allow_unprotected: bool,
     ) -> Result<Self, Failure> {
-        let config = WormConfig {
-            signing_key_path: Some(path.to_owned()),
-            signing_key_id: Some(id.to_owned()),
-            allow_unprotected,
-            ..WormConfig::default()
-        };
+        let mut config = WormConfig::default();
+        config.signing_key_path = Some(path.to_owned());
+        config.signing_key_id = Some(id.to_owned());
+        config.allow_unprotected = allow_unprotected;
+
         let archiver = WormArchiver::from_config(&config).map_err(RemoteStorageError::from)?;
         let own = archiver
             .signer()

@@ -107,9 +107,7 @@ fn read_file(path: &FilePath) -> io::Result<Vec<u8>> {
 async fn read_object(tier: &Tier, key: &Path) -> Result<Vec<u8>, RemoteStorageError> {
     let target = StoreTarget::object(key.clone());
     let store = &tier.storage;
-    let head = Head {
-        target: target.clone(),
-    };
+    let head = Head::new(target.clone());
     let Some(meta) = store.send(head).await? else {
         return Err(RemoteStorageError::InvalidArgument(
             "there is no such object".to_owned(),
@@ -128,10 +126,7 @@ async fn read_object(tier: &Tier, key: &Path) -> Result<Vec<u8>, RemoteStorageEr
     while (bytes.len() as u64) < meta.size {
         let start = bytes.len() as u64;
         let end = meta.size.min(start + STEP_BYTES);
-        let get = Get {
-            target: target.clone(),
-            range: ByteRange::Bounded(start..end),
-        };
+        let get = Get::new(target.clone(), ByteRange::Bounded(start..end));
         bytes.extend_from_slice(&store.send(get).await?.bytes);
         bar.set_position(bytes.len() as u64);
     }

@@ -79,10 +79,8 @@ async fn verify(tier: &Tier) -> Result<ArchiveVerifyReport, Failure> {
     let Some(chains) = &tier.chains else {
         return Err(refused("the archive was not opened as one", &[]));
     };
-    let request = VerifyRequest {
-        depth: VerifyDepth::Deep,
-        ..VerifyRequest::default()
-    };
+    let mut request = VerifyRequest::default();
+    request.depth = VerifyDepth::Deep;
     let report = verify_archive(&chains.reads, &request, &chains.trusted).await;
     Ok(report.map_err(RemoteStorageError::from)?)
 }

@@ -234,10 +234,10 @@ async fn fetch(
     range: std::ops::Range<u64>,
 ) -> Result<Bytes, krabka_remote_storage::RemoteStorageError> {
     let wanted = range.end - range.start;
-    let request = Get {
-        target: StoreTarget::of_segment(object.key.clone(), segment.handle.clone()),
-        range: ByteRange::Bounded(range),
-    };
+    let request = Get::new(
+        StoreTarget::of_segment(object.key.clone(), segment.handle.clone()),
+        ByteRange::Bounded(range),
+    );
     let fetched = tier.storage.send(request).await?;
     let has_changed = fetched.object_size.is_some_and(|size| size != object.size);
     if has_changed || fetched.bytes.len() as u64 != wanted {

@@ -73,6 +73,7 @@ impl Default for MetadataEventQueueCapacity {
 /// [`new`](Self::new) fills in the defaults, which create the topic as Apache Kafka 4.3 does.
 /// `Debug` shows no secret.
 #[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct KafkaMetadataLogConfig {
     /// Brokers to begin with: `host:port`, several with commas between them.
     pub bootstrap: String,

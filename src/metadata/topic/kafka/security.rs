@@ -168,6 +168,7 @@ impl fmt::Debug for SaslCredentials {
 
 /// TLS and credentials, of every connection of a log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ClientSecurity {
     /// What connections run on.
     pub protocol: SecurityProtocol,
