@@ -10,7 +10,7 @@ use crate::error::RemoteStorageError;
 use crate::model::RemoteLogSegmentMetadata;
 use crate::ops::{
     AbortUpload, CompleteUpload, Create, Delete, Get, Head, List, ListUploads, OpFuture, Put,
-    PutPart, ReadRetention, StartUpload,
+    PutPart, ReadRetention, StartUpload, every_store_request,
 };
 
 /// One object store, as single requests see it.
@@ -108,17 +108,4 @@ macro_rules! answer_with {
     )*};
 }
 
-answer_with! {
-    Get => get,
-    Head => head,
-    Put => put,
-    Create => create,
-    StartUpload => start_upload,
-    PutPart => put_part,
-    CompleteUpload => complete_upload,
-    AbortUpload => abort_upload,
-    Delete => delete,
-    List => list,
-    ListUploads => list_uploads,
-    ReadRetention => read_retention,
-}
+every_store_request!(answer_with);

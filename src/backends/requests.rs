@@ -10,6 +10,7 @@ use crate::error::{RemoteStorageError, WormError};
 use crate::ops::{
     AbortUpload, CompleteUpload, Create, Delete, Get, Head, List, ListUploads, OpFuture, OpService,
     OpStack, Put, PutPart, ReadRetention, StartUpload, StorageOp, begin_together, beginning,
+    every_store_request,
 };
 
 /// Every store request, each a finished stack. A clone is one reference.
@@ -18,92 +19,62 @@ pub(crate) struct StoreRequests {
     stacks: Arc<Stacks>,
 }
 
-struct Stacks {
-    client: Arc<dyn StoreClient>,
-    get: OpStack<Get>,
-    head: OpStack<Head>,
-    put: OpStack<Put>,
-    create: OpStack<Create>,
-    start_upload: OpStack<StartUpload>,
-    put_part: OpStack<PutPart>,
-    complete_upload: OpStack<CompleteUpload>,
-    abort_upload: OpStack<AbortUpload>,
-    delete: OpStack<Delete>,
-    list: OpStack<List>,
-    list_uploads: OpStack<ListUploads>,
-    read_retention: OpStack<ReadRetention>,
+macro_rules! stacks {
+    ($($request:ident => $name:ident,)*) => {
+        #[derive(Clone)]
+        struct Stacks {
+            client: Arc<dyn StoreClient>,
+            $($name: OpStack<$request>,)*
+        }
+
+        impl StoreRequests {
+            /// Wraps each request to `client` in `layer`, the attempt layers.
+            pub(crate) fn new<L>(client: Arc<dyn StoreClient>, layer: &L) -> Self
+            where
+                L: Layer<Store>,
+                $(L::Service: OpService<$request>,)*
+            {
+                let store = Store::new(Arc::clone(&client));
+                Self {
+                    stacks: Arc::new(Stacks {
+                        client,
+                        $($name: OpStack::new(layer.layer(store.clone())),)*
+                    }),
+                }
+            }
+        }
+
+        $(
+            impl StoreRequest for $request {}
+
+            impl HasStack for $request {
+                fn stack(requests: &StoreRequests) -> &OpStack<Self> {
+                    &requests.stacks.$name
+                }
+            }
+        )*
+    };
 }
 
-impl StoreRequests {
-    /// Wraps each request to `client` in `layer`, the attempt layers.
-    pub(crate) fn new<L>(client: Arc<dyn StoreClient>, layer: &L) -> Self
-    where
-        L: Layer<Store>,
-        L::Service: OpService<Get>
-            + OpService<Head>
-            + OpService<Put>
-            + OpService<Create>
-            + OpService<StartUpload>
-            + OpService<PutPart>
-            + OpService<CompleteUpload>
-            + OpService<AbortUpload>
-            + OpService<Delete>
-            + OpService<List>
-            + OpService<ListUploads>
-            + OpService<ReadRetention>,
-    {
-        let store = Store::new(Arc::clone(&client));
-        let service = || layer.layer(store.clone());
-        Self {
-            stacks: Arc::new(Stacks {
-                get: OpStack::new(service()),
-                head: OpStack::new(service()),
-                put: OpStack::new(service()),
-                create: OpStack::new(service()),
-                start_upload: OpStack::new(service()),
-                put_part: OpStack::new(service()),
-                complete_upload: OpStack::new(service()),
-                abort_upload: OpStack::new(service()),
-                delete: OpStack::new(service()),
-                list: OpStack::new(service()),
-                list_uploads: OpStack::new(service()),
-                read_retention: OpStack::new(service()),
-                client,
-            }),
-        }
-    }
+every_store_request!(stacks);
 
+impl StoreRequests {
     /// The same requests without the two that replace and remove objects: these are answered with
     /// an error, and hold no path to the store.
     #[must_use]
     pub(crate) fn write_once(&self) -> Self {
-        let stacks = &self.stacks;
-        let refuse_put = service_fn(|put: Put| async move {
+        let mut stacks = Stacks::clone(&self.stacks);
+        stacks.put = OpStack::new(service_fn(|put: Put| async move {
             Err(RemoteStorageError::InvalidArgument(format!(
                 "put of `{}` would replace what stands there: an archive only creates",
                 put.key()
             )))
-        });
-        let refuse_delete = service_fn(|delete: Delete| async move {
-            let key = delete.key().to_owned();
-            Err(WormError::DeleteRefused { key }.into())
-        });
+        }));
+        stacks.delete = OpStack::new(service_fn(|delete: Delete| async move {
+            Err(WormError::delete_refused(delete.key()).into())
+        }));
         Self {
-            stacks: Arc::new(Stacks {
-                put: OpStack::new(refuse_put),
-                delete: OpStack::new(refuse_delete),
-                client: Arc::clone(&stacks.client),
-                get: stacks.get.clone(),
-                head: stacks.head.clone(),
-                create: stacks.create.clone(),
-                start_upload: stacks.start_upload.clone(),
-                put_part: stacks.put_part.clone(),
-                complete_upload: stacks.complete_upload.clone(),
-                abort_upload: stacks.abort_upload.clone(),
-                list: stacks.list.clone(),
-                list_uploads: stacks.list_uploads.clone(),
-                read_retention: stacks.read_retention.clone(),
-            }),
+            stacks: Arc::new(stacks),
         }
     }
 
@@ -156,31 +127,4 @@ pub trait StoreRequest: StorageOp + HasStack {}
 /// A request that [`StoreRequests`] has a stack for.
 pub(crate) trait HasStack: StorageOp {
     fn stack(requests: &StoreRequests) -> &OpStack<Self>;
-}
-
-macro_rules! stacks {
-    ($($request:ident => $field:ident,)*) => {$(
-        impl StoreRequest for $request {}
-
-        impl HasStack for $request {
-            fn stack(requests: &StoreRequests) -> &OpStack<Self> {
-                &requests.stacks.$field
-            }
-        }
-    )*};
-}
-
-stacks! {
-    Get => get,
-    Head => head,
-    Put => put,
-    Create => create,
-    StartUpload => start_upload,
-    PutPart => put_part,
-    CompleteUpload => complete_upload,
-    AbortUpload => abort_upload,
-    Delete => delete,
-    List => list,
-    ListUploads => list_uploads,
-    ReadRetention => read_retention,
 }

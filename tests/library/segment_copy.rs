@@ -10,6 +10,7 @@ use krabka_remote_storage::backends::{ObjectStoreClient, RequestLimits, StoreHan
 use krabka_remote_storage::model::{CopyPhase, OpKind};
 use krabka_remote_storage::{
     CopySegment, DeleteSegment, ErrorKind, FetchSegment, RemoteStorage, RemoteStorageError,
+    S3RemoteStorage,
 };
 use object_store::ObjectStore;
 use tokio::time::Instant;
@@ -377,12 +378,24 @@ async fn a_missing_or_unreadable_source_file_is_named_and_nothing_is_written() {
 #[tokio::test]
 async fn a_chunk_size_of_zero_is_refused_even_below_the_threshold() {
     let store = TestStore::new();
-    let dir = tempfile::tempdir().unwrap();
     let limits = with(RequestLimits::default(), |it| it.multipart_chunk_size = 0);
-    let error = storage(&store, limits)
-        .copy(copy_of(&dir, b"0"))
-        .await
+    let handles = StoreHandles::with_multipart(Arc::clone(&store));
+    let error = RemoteStorage::builder(Arc::new(ObjectStoreClient::new(handles)))
+        .limits(limits)
+        .build()
         .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert!(
+        error.to_string().contains("`multipart_chunk_size` is 0"),
+        "{error}"
+    );
+
+    // Kafka's interface has no error where it sets the chunk size: there a copy is refused.
+    let dir = tempfile::tempdir().unwrap();
+    let copy = copy_of(&dir, b"0");
+    let made = S3RemoteStorage::with_store(Arc::clone(&store) as _, None).unwrap();
+    let tuned = made.with_multipart_tuning(u64::MAX, 0);
+    let error = tuned.storage().copy(copy).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
     assert!(matches!(error, RemoteStorageError::Io(_)));
     assert_eq!(store.requests(), []);

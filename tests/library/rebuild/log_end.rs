@@ -118,7 +118,10 @@ proptest! {
         batches in prop::collection::vec((1..50_i64, 61..5_000_usize, any::<bool>()), 1..30),
         start in 0..1_000_000_i64,
     ) {
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .unwrap();
         runtime.block_on(async {
             let tier = Tier::new();
             let mut next = start;

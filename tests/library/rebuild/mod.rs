@@ -569,7 +569,10 @@ proptest! {
         epochs in "0\n[0-2]\n([0-9]{1,2} [0-9]{1,19}\n){0,3}",
         start in prop_oneof![0..50_i64, Just(i64::MAX - 9)],
     ) {
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .unwrap();
         runtime.block_on(async {
             let tier = Tier::new();
             for (id, start) in [(1, start), (2, 60)] {
