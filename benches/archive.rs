@@ -22,9 +22,9 @@ use bytes::Bytes;
 use criterion::{Criterion, criterion_group, criterion_main};
 use ed25519_dalek::{Signature, Signer as _, SigningKey};
 use krabka_remote_storage::archive::{ManifestPublicKey, ManifestSigner};
-use krabka_remote_storage::backends::MultipartCreate;
 use krabka_remote_storage::layers::SealRules;
 use krabka_remote_storage::layout::{KeyPrefix, segment_key};
+use krabka_remote_storage::segment::MultipartCreate;
 use krabka_remote_storage::{
     ChainStamp, CopySegment, EpochId, LeaderEpoch, LogSegmentData, MANIFEST_SUFFIX, ObjectEntry,
     ObjectStoreConfig, RemoteLogSegmentDetails, RemoteLogSegmentId, RemoteLogSegmentMetadata,

@@ -28,6 +28,7 @@ pub mod model;
 pub mod ops;
 pub mod reader;
 pub mod rebuild;
+pub mod segment;
 pub mod spi;
 pub mod stack;
 pub mod sync_shim;

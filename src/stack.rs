@@ -34,8 +34,7 @@ pub use lifecycle::{CloseReport, CutOff};
 
 use crate::archive::WormArchiver;
 use crate::backends::{
-    Backend, Copier, CopyTuning, Deleter, Fetcher, MultipartCreate, ObjectStoreConfig,
-    RequestLimits, StoreClient, StoreRequest, StoreRequests,
+    Backend, ObjectStoreConfig, RequestLimits, StoreClient, StoreRequest, StoreRequests,
 };
 use crate::error::RemoteStorageError;
 use crate::layers::{
@@ -48,6 +47,7 @@ use crate::model::{CopyReceipt, LOG_FILE_SUFFIX, RemoteLogSegmentMetadata};
 use crate::ops::{
     CopySegment, DeleteSegment, FetchIndex, FetchSegment, OpFuture, OpStack, StorageOp,
 };
+use crate::segment::{Copier, CopyTuning, Deleter, Fetcher, MultipartCreate};
 use lifecycle::Lifecycle;
 
 /// A remote tier: the four segment operations, each a finished stack.

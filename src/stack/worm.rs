@@ -7,12 +7,11 @@ use object_store::path::Path;
 
 use super::{RemoteStorage, RemoteStorageBuilder};
 use crate::archive::{WormArchiver, WormConfig};
-use crate::backends::{
-    Backend, MultipartCreate, StoreKind, refuses_second_completion, refuses_second_create,
-};
+use crate::backends::{Backend, StoreKind};
 use crate::error::RemoteStorageError;
 use crate::layers::SealRules;
 use crate::ops::{ReadRetention, RetentionPolicy, StoreTarget};
+use crate::segment::{MultipartCreate, refuses_second_completion, refuses_second_create};
 
 impl RemoteStorage {
     /// Begins a write-once archive on an open store.

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use krabka_remote_storage::backends::{
-    MultipartCreate, ObjectStoreClient, RequestLimits, StoreHandles,
-};
+use krabka_remote_storage::backends::{ObjectStoreClient, RequestLimits, StoreHandles};
 use krabka_remote_storage::layers::{IndexCacheConfig, OpenIndex, SealRules};
+use krabka_remote_storage::segment::MultipartCreate;
 use krabka_remote_storage::{
     ChainStamp, CopySegment, DeleteSegment, EpochId, ErrorKind, FetchIndex, FetchSegment,
     IndexCacheOutcome, IndexType, RemoteStorage, RemoteStorageBuilder, RemoteStorageError,

@@ -27,7 +27,6 @@ use tower::{ServiceBuilder, ServiceExt as _};
 
 use crate::support::segments::{files, metadata};
 use crate::support::store::TestStore;
-use crate::support::with;
 
 const BODY: &[u8] = b"0123456789";
 
@@ -435,6 +434,8 @@ fn a_prefix_that_cannot_stand_in_a_key_is_refused() {
 #[test]
 fn presets_show_where_the_tier_is_and_no_secret() {
     use krabka_remote_storage::{GcsConfig, S3Config};
+
+    use crate::support::with;
 
     let secret = "s3cr3t-marker";
     let s3 = S3RemoteStorage::from_s3_config(&with(S3Config::default(), |it| {

@@ -11,7 +11,7 @@ use super::RequestLimits;
 use crate::error::RemoteStorageError;
 
 /// Prints in place of a secret.
-pub(super) const HIDDEN: fmt::Arguments<'static> = format_args!("***");
+pub(in crate::backends) const HIDDEN: fmt::Arguments<'static> = format_args!("***");
 
 /// Makes the `Debug` of a configuration: every field, the secrets as `***`.
 ///
@@ -31,10 +31,10 @@ macro_rules! debug_without_secrets {
         }
     };
 }
-pub(super) use debug_without_secrets;
+pub(in crate::backends) use debug_without_secrets;
 
 /// An endpoint in a `Debug`: shown only where it cannot hold user info or a signed query.
-pub(super) struct Shown<'a>(pub(super) &'a str);
+pub(in crate::backends) struct Shown<'a>(pub(in crate::backends) &'a str);
 
 impl fmt::Debug for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -48,15 +48,19 @@ impl fmt::Debug for Shown<'_> {
 
 /// Names a store in messages, and makes them.
 #[derive(Clone, Copy)]
-pub(super) struct Checks(pub(super) &'static str);
+pub(in crate::backends) struct Checks(pub(in crate::backends) &'static str);
 
 impl Checks {
-    pub(super) fn refuse(self, field: &str, what: impl fmt::Display) -> RemoteStorageError {
+    pub(in crate::backends) fn refuse(
+        self,
+        field: &str,
+        what: impl fmt::Display,
+    ) -> RemoteStorageError {
         RemoteStorageError::InvalidArgument(format!("`{field}` of the {} store {what}", self.0))
     }
 
     /// A name that becomes part of a URL: of a bucket, container or account.
-    pub(super) fn name(
+    pub(in crate::backends) fn name(
         self,
         field: &str,
         name: &str,
@@ -84,7 +88,11 @@ impl Checks {
 
     /// A value that is sent in a header, where a line break at its end (read from a file, say)
     /// would make the client panic.
-    pub(super) fn header(self, field: &str, value: Option<&str>) -> Result<(), RemoteStorageError> {
+    pub(in crate::backends) fn header(
+        self,
+        field: &str,
+        value: Option<&str>,
+    ) -> Result<(), RemoteStorageError> {
         let Some(value) = value else {
             return Ok(());
         };
@@ -99,7 +107,7 @@ impl Checks {
     }
 
     /// The address of a store.
-    pub(super) fn endpoint(
+    pub(in crate::backends) fn endpoint(
         self,
         field: &str,
         endpoint: &str,
@@ -134,7 +142,7 @@ impl Checks {
 }
 
 /// Whether a server on this very machine is meant, which no proxy can reach.
-pub(super) fn is_loopback(url: &Url) -> bool {
+pub(in crate::backends) fn is_loopback(url: &Url) -> bool {
     match url.host() {
         Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
         Some(Host::Ipv4(address)) => address.is_loopback(),
@@ -144,13 +152,13 @@ pub(super) fn is_loopback(url: &Url) -> bool {
 }
 
 /// A URL without slashes at its end, so that a path can follow it.
-pub(super) fn base_of(url: &Url) -> String {
+pub(in crate::backends) fn base_of(url: &Url) -> String {
     url.as_str().trim_end_matches('/').to_owned()
 }
 
 /// Who repeats a client's requests and gives slow ones up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Patience {
+pub(in crate::backends) enum Patience {
     /// The layers above, which know a slow body from a hung one: so attempts of the client and
     /// theirs do not multiply.
     OfLayers,
@@ -159,7 +167,11 @@ pub(super) enum Patience {
 }
 
 impl Patience {
-    pub(super) fn client_options(self, limits: &RequestLimits, allow_http: bool) -> ClientOptions {
+    pub(in crate::backends) fn client_options(
+        self,
+        limits: &RequestLimits,
+        allow_http: bool,
+    ) -> ClientOptions {
         let options = ClientOptions::new()
             .with_allow_http(allow_http)
             .with_timeout_disabled()
@@ -171,7 +183,7 @@ impl Patience {
         }
     }
 
-    pub(super) fn retries(self, limits: &RequestLimits) -> RetryConfig {
+    pub(in crate::backends) fn retries(self, limits: &RequestLimits) -> RetryConfig {
         let (max_retries, retry_timeout) = match self {
             Self::OfLayers => (0, Duration::ZERO),
             Self::OfClient => (limits.max_retries, limits.retry_timeout),
@@ -185,7 +197,7 @@ impl Patience {
 }
 
 /// Why a setting of the HTTP client cannot stand among the further options, if it cannot.
-pub(super) fn refused_client_option(key: ClientConfigKey) -> Option<&'static str> {
+pub(in crate::backends) fn refused_client_option(key: ClientConfigKey) -> Option<&'static str> {
     match key {
         ClientConfigKey::AllowHttp => Some("has a field of its own: `allow_http`"),
         ClientConfigKey::ConnectTimeout => Some("has a field of its own: `connect_timeout`"),
@@ -209,15 +221,15 @@ pub(super) fn refused_client_option(key: ClientConfigKey) -> Option<&'static str
 }
 
 /// Takes over the settings of the HTTP client that have fields. The others are left to the caller.
-pub(super) struct ClientFields<'a> {
-    pub(super) allow_http: &'a mut bool,
-    pub(super) connect_timeout: &'a mut Duration,
-    pub(super) request_timeout: &'a mut Duration,
+pub(in crate::backends) struct ClientFields<'a> {
+    pub(in crate::backends) allow_http: &'a mut bool,
+    pub(in crate::backends) connect_timeout: &'a mut Duration,
+    pub(in crate::backends) request_timeout: &'a mut Duration,
 }
 
 impl ClientFields<'_> {
     /// Whether `key` had a field.
-    pub(super) fn set(
+    pub(in crate::backends) fn set(
         &mut self,
         key: ClientConfigKey,
         variable: &str,
@@ -236,7 +248,10 @@ impl ClientFields<'_> {
 }
 
 /// A yes or no as `object_store` reads it.
-pub(super) fn boolean(variable: &str, value: &str) -> Result<bool, RemoteStorageError> {
+pub(in crate::backends) fn boolean(
+    variable: &str,
+    value: &str,
+) -> Result<bool, RemoteStorageError> {
     match value.to_ascii_lowercase().as_str() {
         "1" | "true" | "on" | "yes" | "y" => Ok(true),
         "0" | "false" | "off" | "no" | "n" => Ok(false),

@@ -19,14 +19,14 @@ impl Environment {
 
     /// The value of one variable.
     #[cfg(any(feature = "gcp", feature = "azure"))]
-    pub(super) fn get(&self, name: &str) -> Option<&str> {
+    pub(in crate::backends) fn get(&self, name: &str) -> Option<&str> {
         self.variables.get(name).map(String::as_str)
     }
 
     /// Those that begin with `prefix`, with what an `object_store` builder calls them: the name in
     /// small letters.
     #[cfg(feature = "_http")]
-    pub(super) fn settings<'a>(
+    pub(in crate::backends) fn settings<'a>(
         &'a self,
         prefix: &'a str,
     ) -> impl Iterator<Item = (String, &'a str)> {

@@ -121,7 +121,10 @@ impl RequestLimits {
     /// Checks the length of parts against what a store takes, where a segment can be long enough
     /// to be uploaded in parts.
     #[cfg(feature = "_http")]
-    pub(super) fn check_parts(&self, rule: &PartRule) -> Result<(), RemoteStorageError> {
+    pub(in crate::backends) fn check_parts(
+        &self,
+        rule: &PartRule,
+    ) -> Result<(), RemoteStorageError> {
         if self.multipart_threshold > MAX_SEGMENT_BYTES {
             return Ok(());
         }
@@ -150,10 +153,10 @@ impl RequestLimits {
 
 /// What a store asks of the parts of an upload.
 #[cfg(feature = "_http")]
-pub(super) struct PartRule {
-    pub(super) store: &'static str,
-    pub(super) min_bytes: u64,
-    pub(super) max_parts: u64,
+pub(in crate::backends) struct PartRule {
+    pub(in crate::backends) store: &'static str,
+    pub(in crate::backends) min_bytes: u64,
+    pub(in crate::backends) max_parts: u64,
 }
 
 fn invalid(text: String) -> RemoteStorageError {

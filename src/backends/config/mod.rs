@@ -11,23 +11,13 @@
 //! A configuration is data: nothing is opened, read or asked before [`ObjectStoreConfig::open`].
 //! Secrets appear in no `Debug` and in no message of an error.
 
-#[cfg(feature = "azure")]
-mod azure;
 #[cfg(feature = "_http")]
-mod checks;
-mod env;
-#[cfg(feature = "gcp")]
-mod gcs;
-mod limits;
-mod local;
-mod memory;
-#[cfg(feature = "aws")]
-mod s3;
+pub(super) mod checks;
+pub(super) mod env;
+pub(super) mod limits;
 #[cfg(test)]
 mod tests;
 mod url;
-#[cfg(all(test, feature = "aws"))]
-mod wire_tests;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -35,15 +25,15 @@ use std::sync::Arc;
 
 use object_store::ObjectStore;
 
-#[cfg(feature = "azure")]
-pub use azure::AzureConfig;
-#[cfg(feature = "gcp")]
-pub use gcs::GcsConfig;
 pub use limits::{DEFAULT_MULTIPART_CHUNK_SIZE, DEFAULT_MULTIPART_THRESHOLD, RequestLimits};
-#[cfg(feature = "aws")]
-pub use s3::S3Config;
 
-use super::{ObjectStoreClient, StoreClient, StoreHandles};
+#[cfg(feature = "azure")]
+use super::AzureConfig;
+#[cfg(feature = "gcp")]
+use super::GcsConfig;
+#[cfg(feature = "aws")]
+use super::S3Config;
+use super::{ObjectStoreClient, StoreClient, StoreHandles, local, memory};
 use crate::error::RemoteStorageError;
 use crate::layout::KeyPrefix;
 use env::Environment;
@@ -111,7 +101,7 @@ impl ObjectStoreConfig {
             Self::Gcs(config) => config.validate(),
             #[cfg(feature = "azure")]
             Self::Azure(config) => config.validate(),
-            Self::Local { root } => local::validate(root),
+            Self::Local { root } => local::config::validate(root),
             Self::InMemory => Ok(()),
         }
     }
@@ -136,8 +126,8 @@ impl ObjectStoreConfig {
             Self::Gcs(config) => config.open(environment),
             #[cfg(feature = "azure")]
             Self::Azure(config) => config.open(environment),
-            Self::Local { root } => local::open(root),
-            Self::InMemory => Ok(memory::open()),
+            Self::Local { root } => local::config::open(root),
+            Self::InMemory => Ok(memory::config::open()),
         }
     }
 }
@@ -169,7 +159,8 @@ pub enum StoreKind {
 }
 
 /// Opens a store anew, in another way.
-type Reopen = Arc<dyn Fn() -> Result<Backend, RemoteStorageError> + Send + Sync>;
+pub(in crate::backends) type Reopen =
+    Arc<dyn Fn() -> Result<Backend, RemoteStorageError> + Send + Sync>;
 
 /// An opened store: its client, where the tier lies in it, and the limits to keep.
 #[derive(Clone)]
@@ -184,10 +175,10 @@ pub struct Backend {
     /// A client as `object_store` knows it, for those who read the store without layers: it repeats
     /// requests by itself, within the same limits.
     pub object_store: Option<Arc<dyn ObjectStore>>,
-    location: String,
-    kind: StoreKind,
+    pub(in crate::backends) location: String,
+    pub(in crate::backends) kind: StoreKind,
     /// Opens it with checksums, where it sends none.
-    with_checksums: Option<Reopen>,
+    pub(in crate::backends) with_checksums: Option<Reopen>,
 }
 
 impl Backend {
@@ -287,7 +278,7 @@ impl fmt::Debug for Backend {
 
 /// `SCHEME://BUCKET/PREFIX`, of a bucket and prefix that were checked.
 #[cfg(feature = "_http")]
-fn location(scheme: &str, bucket: &str, prefix: &KeyPrefix) -> String {
+pub(in crate::backends) fn location(scheme: &str, bucket: &str, prefix: &KeyPrefix) -> String {
     match prefix.as_path().as_ref() {
         "" => format!("{scheme}://{bucket}"),
         prefix => format!("{scheme}://{bucket}/{prefix}"),

@@ -14,7 +14,7 @@ use crate::layout::KeyPrefix;
 ///
 /// No message repeats anything of the URL: a secret may stand in a part where none belongs.
 #[cfg_attr(not(feature = "_http"), expect(unused_variables))]
-pub(super) fn parse(
+pub(in crate::backends) fn parse(
     url: &str,
     environment: &Environment,
 ) -> Result<ObjectStoreConfig, RemoteStorageError> {

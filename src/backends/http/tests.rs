@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 
 use super::body::MAX_PIECE_BYTES;
 use super::*;
-use crate::backends::recorder::{Recorder, Seen, answer, everything_of};
+use crate::backends::http::recorder::{Recorder, Seen, answer, everything_of};
 
 const MIB: usize = 1024 * 1024;
 

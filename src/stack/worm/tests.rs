@@ -10,8 +10,8 @@ use uuid::Uuid;
 use super::*;
 use crate::archive::{ChainStamp, EpochId, WormChainRecord};
 use crate::backends::ObjectStoreConfig;
-use crate::backends::fake_s3::{Completions, Conduct, FakeS3};
-use crate::backends::recorder::everything_of;
+use crate::backends::http::recorder::everything_of;
+use crate::backends::s3::fake::{Completions, Conduct, FakeS3};
 use crate::error::{ErrorKind, WormError};
 use crate::model::{
     CopyReceipt, LeaderEpoch, LogSegmentData, RemoteLogSegmentDetails, RemoteLogSegmentId,

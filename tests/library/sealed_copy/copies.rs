@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use krabka_remote_storage::archive::{ManifestPublicKey, ManifestSigner};
-use krabka_remote_storage::backends::{MultipartCreate, RequestLimits};
+use krabka_remote_storage::backends::RequestLimits;
 use krabka_remote_storage::layers::SealRules;
 use krabka_remote_storage::model::CopyPhase;
 use krabka_remote_storage::ops::{Delete, Put, StoreTarget};
+use krabka_remote_storage::segment::MultipartCreate;
 use krabka_remote_storage::{
     ChainHead, ChainStamp, CopySegment, CustomMetadata, DeleteSegment, ErrorKind, ManifestSeq,
     RemoteStorageError, WormArchiver, WormError,

@@ -11,7 +11,8 @@ use krabka_remote_storage::archive::{
     GradeRules, LeftoverResolution, OrphanClass, TrustedManifestKeys, Verdict, VerifyBreakKind,
     leftovers, resolve_leftovers,
 };
-use krabka_remote_storage::backends::{MultipartCreate, RequestLimits};
+use krabka_remote_storage::backends::RequestLimits;
+use krabka_remote_storage::segment::MultipartCreate;
 use krabka_remote_storage::{
     ArchiveVerifyReport, ChainStamp, CopySegment, CustomMetadata, ErrorKind,
     RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate, RemoteLogSegmentState, RemoteStorage,

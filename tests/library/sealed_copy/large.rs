@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use krabka_remote_storage::backends::{MultipartCreate, RequestLimits};
+use krabka_remote_storage::backends::RequestLimits;
+use krabka_remote_storage::segment::MultipartCreate;
 use krabka_remote_storage::{
     CopySegment, ObjectStoreConfig, RemoteStorage, RemoteStorageError, VerifyDepth, VerifyRequest,
     WormChainRecord, verify_archive,

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use ed25519_dalek::SigningKey;
 use krabka_remote_storage::archive::ManifestPublicKey;
-use krabka_remote_storage::backends::{MultipartCreate, ObjectStoreClient, StoreHandles};
+use krabka_remote_storage::backends::{ObjectStoreClient, StoreHandles};
 use krabka_remote_storage::layers::SealRules;
+use krabka_remote_storage::segment::MultipartCreate;
 use krabka_remote_storage::{
     ArchiveVerifyReport, ChainStamp, CopySegment, CustomMetadata, EpochId, RemoteStorage,
     RemoteStorageBuilder, TrustedManifestKeys, VerifyDepth, VerifyRequest, WormArchiver,

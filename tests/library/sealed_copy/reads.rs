@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-use krabka_remote_storage::backends::MultipartCreate;
+use krabka_remote_storage::segment::MultipartCreate;
 use krabka_remote_storage::{
     CopySegment, ObjectStoreConfig, RemoteStorage, Sha256Digest, WormChainRecord,
 };

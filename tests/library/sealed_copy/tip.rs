@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use krabka_remote_storage::archive::recover_chain_stamp;
-use krabka_remote_storage::backends::MultipartCreate;
+use krabka_remote_storage::segment::MultipartCreate;
 use krabka_remote_storage::{ChainStamp, RemoteStorageError, TrustedManifestKeys, WormArchiver};
 use object_store::ObjectStore;
 use tempfile::TempDir;

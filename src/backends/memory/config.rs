@@ -5,13 +5,13 @@ use std::sync::Arc;
 use object_store::ObjectStore;
 use object_store::memory::InMemory;
 
-use super::{Backend, RequestLimits, StoreKind};
-use crate::backends::memory::MemoryUploads;
+use super::MemoryUploads;
+use crate::backends::config::{Backend, RequestLimits, StoreKind};
 use crate::backends::{ObjectStoreClient, StoreHandles};
 use crate::layout::KeyPrefix;
 
 /// A new, empty store, which lives as long as the backend and its clones.
-pub(super) fn open() -> Backend {
+pub(in crate::backends) fn open() -> Backend {
     let store = Arc::new(InMemory::new());
     Backend {
         client: Arc::new(ObjectStoreClient::new(StoreHandles::with_uploads(

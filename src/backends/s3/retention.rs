@@ -11,9 +11,9 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use url::Url;
 
-use super::{MAX_POLICY_BYTES, shown, unreadable, wrong};
 use crate::backends::RetentionReader;
-use crate::backends::signed::{Failure, Request, SignedClient};
+use crate::backends::http::retention::{MAX_POLICY_BYTES, shown, unreadable, wrong};
+use crate::backends::http::signed::{Failure, Request, SignedClient};
 use crate::error::RemoteStorageError;
 use crate::ops::RetentionPolicy;
 

@@ -1,5 +1,6 @@
 //! Google Cloud Storage.
 
+mod retention;
 #[cfg(test)]
 mod tests;
 
@@ -13,14 +14,16 @@ use object_store::gcp::{GoogleCloudStorage, GoogleCloudStorageBuilder, GoogleCon
 use serde::Deserialize;
 use url::Url;
 
-use super::checks::{self, Checks, ClientFields, Patience, debug_without_secrets};
-use super::env::Environment;
-use super::limits::PartRule;
-use super::{Backend, RequestLimits, StoreKind};
+use crate::backends::config::checks::{
+    self, Checks, ClientFields, Patience, debug_without_secrets,
+};
+use crate::backends::config::env::Environment;
+use crate::backends::config::limits::PartRule;
+use crate::backends::config::{Backend, RequestLimits, StoreKind};
+use crate::backends::gcs::retention::GcsRetention;
 use crate::backends::http::HttpStoreConnector;
-use crate::backends::open_uploads::BucketUploads;
-use crate::backends::retention::GcsRetention;
-use crate::backends::signed::{Authority, SignedClient};
+use crate::backends::http::open_uploads::BucketUploads;
+use crate::backends::http::signed::{Authority, SignedClient};
 use crate::backends::{ObjectStoreClient, StoreHandles};
 use crate::error::RemoteStorageError;
 use crate::layout::KeyPrefix;
@@ -168,7 +171,7 @@ impl GcsConfig {
     }
 
     /// The configuration of a bucket whose other settings stand in the environment.
-    pub(super) fn from_environment(
+    pub(in crate::backends) fn from_environment(
         bucket: &str,
         prefix: Option<String>,
         environment: &Environment,
@@ -225,11 +228,14 @@ impl GcsConfig {
         }
     }
 
-    /// Makes the client. See [`ObjectStoreConfig::open`](super::ObjectStoreConfig::open).
-    pub(super) fn open(&self, environment: &Environment) -> Result<Backend, RemoteStorageError> {
+    /// Makes the client. See [`ObjectStoreConfig::open`](crate::ObjectStoreConfig::open).
+    pub(in crate::backends) fn open(
+        &self,
+        environment: &Environment,
+    ) -> Result<Backend, RemoteStorageError> {
         self.validate()?;
         let prefix = self.key_prefix()?;
-        let location = super::location("gs", &self.bucket, &prefix);
+        let location = crate::backends::config::location("gs", &self.bucket, &prefix);
         let connection = Connection {
             config: self.clone(),
             environment: environment.clone(),

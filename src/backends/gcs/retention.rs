@@ -10,9 +10,9 @@ use serde::Deserialize;
 use serde_json::Number;
 use url::Url;
 
-use super::{MAX_POLICY_BYTES, shown, unreadable, wrong};
 use crate::backends::RetentionReader;
-use crate::backends::signed::{QUERY, Request, SignedClient};
+use crate::backends::http::retention::{MAX_POLICY_BYTES, shown, unreadable, wrong};
+use crate::backends::http::signed::{QUERY, Request, SignedClient};
 use crate::error::RemoteStorageError;
 use crate::ops::RetentionPolicy;
 

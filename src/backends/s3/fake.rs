@@ -7,8 +7,9 @@ use axum::response::Response;
 use http::{Method, StatusCode};
 use parking_lot::Mutex;
 
-use super::recorder::{Recorder, Seen, answer};
-use super::{Backend, ObjectStoreConfig, S3Config};
+use super::S3Config;
+use crate::backends::http::recorder::{Recorder, Seen, answer};
+use crate::backends::{Backend, ObjectStoreConfig};
 
 /// What the bucket does and says.
 #[derive(Clone, Copy, Debug)]

@@ -4,6 +4,7 @@ mod completion;
 mod open_uploads;
 mod retention;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::response::Response;
@@ -14,8 +15,14 @@ use object_store::PutPayload;
 use object_store::path::Path;
 use sha2::{Digest, Sha256};
 
-use super::*;
-use crate::backends::recorder::{Recorder, Seen, answer, everything_of};
+#[cfg(feature = "azure")]
+use crate::backends::AzureConfig;
+#[cfg(feature = "gcp")]
+use crate::backends::GcsConfig;
+use crate::backends::config::env::Environment;
+use crate::backends::http::recorder::{Recorder, Seen, answer, everything_of};
+use crate::backends::{Backend, ObjectStoreConfig, S3Config, StoreClient, StoreKind};
+use crate::error::RemoteStorageError;
 use crate::ops::{
     AbortUpload, ByteRange, CompleteUpload, Create, Delete, Get, Head, ListUploads, Put, PutPart,
     StartUpload, StoreTarget, UploadId, WriteMode,
@@ -479,7 +486,7 @@ async fn gcs_is_asked_with_its_token_and_the_same_care() {
         ..GcsConfig::default()
     };
     let backend = ObjectStoreConfig::Gcs(config).open().unwrap();
-    let handles = StoreHandles::opaque(backend.object_store.clone().unwrap());
+    let handles = crate::backends::StoreHandles::opaque(backend.object_store.clone().unwrap());
     let text = format!("{backend:?} {:?} {handles:?}", backend.client);
     assert!(!text.contains("MARKED"), "{text}");
     let client = backend.client;

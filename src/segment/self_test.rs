@@ -5,9 +5,9 @@
 
 use tokio_util::task::TaskTracker;
 
-use super::StoreRequests;
 use super::upload::Upload;
 use crate::archive::{WORM_PROBE_BODY, WORM_PROBE_NAME};
+use crate::backends::StoreRequests;
 use crate::error::RemoteStorageError;
 use crate::layout::KeyPrefix;
 use crate::ops::{Create, StoreTarget, WriteMode};
@@ -105,7 +105,7 @@ mod tests {
     use tower::layer::util::Identity;
 
     use super::*;
-    use crate::backends::fake_s3::{Completions, Conduct, FakeS3};
+    use crate::backends::s3::fake::{Completions, Conduct, FakeS3};
     use crate::error::ErrorKind;
 
     const PROBE: &str = "tier/.krabka-worm-probe";

@@ -13,10 +13,11 @@ use sha2::{Digest as _, Sha256};
 use tokio_util::task::TaskTracker;
 use tower::Service;
 
+use super::Deleter;
 use super::source::{self, Artifact, Part, Parts, SharedHasher};
 use super::upload::Upload;
 use super::write_once::{MultipartCreate, Sent, read_back};
-use super::{Deleter, StoreRequests};
+use crate::backends::StoreRequests;
 use crate::error::RemoteStorageError;
 use crate::layout::{KeyPrefix, segment_key};
 use crate::model::{CopiedObject, CopyPhase, CopyProgress, CopyReceipt, LOG_FILE_SUFFIX, OpKind};

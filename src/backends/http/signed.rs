@@ -11,7 +11,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC};
 use url::Url;
 
 /// What RFC 3986 leaves as it is, as signatures have it.
-pub(super) const QUERY: &AsciiSet = &NON_ALPHANUMERIC
+pub(in crate::backends) const QUERY: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
     .remove(b'_')
@@ -19,16 +19,16 @@ pub(super) const QUERY: &AsciiSet = &NON_ALPHANUMERIC
 
 /// Sends requests to one bucket.
 #[derive(Clone)]
-pub(super) struct SignedClient {
+pub(in crate::backends) struct SignedClient {
     /// Sends them.
-    pub(super) client: HttpClient,
+    pub(in crate::backends) client: HttpClient,
     /// What permits them.
-    pub(super) authority: Authority,
+    pub(in crate::backends) authority: Authority,
 }
 
 /// What permits a request.
 #[derive(Clone)]
-pub(super) enum Authority {
+pub(in crate::backends) enum Authority {
     /// A signature of AWS.
     #[cfg(feature = "aws")]
     Aws {
@@ -48,19 +48,19 @@ pub(super) enum Authority {
 }
 
 /// One request.
-pub(super) struct Request {
-    pub(super) method: Method,
-    pub(super) url: Url,
+pub(in crate::backends) struct Request {
+    pub(in crate::backends) method: Method,
+    pub(in crate::backends) url: Url,
     /// Signed with the rest.
-    pub(super) headers: HeaderMap,
-    pub(super) body: Bytes,
+    pub(in crate::backends) headers: HeaderMap,
+    pub(in crate::backends) body: Bytes,
     /// A longer answer is not read.
-    pub(super) max_answer_bytes: usize,
+    pub(in crate::backends) max_answer_bytes: usize,
 }
 
 impl Request {
     /// A request without headers and body.
-    pub(super) fn new(method: Method, url: Url, max_answer_bytes: usize) -> Self {
+    pub(in crate::backends) fn new(method: Method, url: Url, max_answer_bytes: usize) -> Self {
         Self {
             method,
             url,
@@ -72,15 +72,15 @@ impl Request {
 }
 
 /// An answer whose status is a success.
-pub(super) struct Answer {
+pub(in crate::backends) struct Answer {
     #[cfg(feature = "aws")]
-    pub(super) headers: HeaderMap,
-    pub(super) body: Vec<u8>,
+    pub(in crate::backends) headers: HeaderMap,
+    pub(in crate::backends) body: Vec<u8>,
 }
 
 impl SignedClient {
     /// One attempt.
-    pub(super) async fn send(&self, request: Request) -> Result<Answer, Failure> {
+    pub(in crate::backends) async fn send(&self, request: Request) -> Result<Answer, Failure> {
         let mut sent = HttpRequest::new(if request.body.is_empty() {
             HttpRequestBody::empty()
         } else {
@@ -153,7 +153,7 @@ impl Authority {
 
 /// Why there is no successful answer.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Failure {
+pub(in crate::backends) enum Failure {
     #[error("the bucket's URL cannot be asked")]
     Uri(#[source] http::uri::InvalidUri),
     #[cfg(feature = "gcp")]
@@ -172,7 +172,7 @@ pub(super) enum Failure {
 
 impl Failure {
     /// The error that `object_store` has for this.
-    pub(super) fn into_store_error(self, path: String) -> object_store::Error {
+    pub(in crate::backends) fn into_store_error(self, path: String) -> object_store::Error {
         let Self::Status { status, .. } = self else {
             return match self {
                 Self::Store(error) => error,

@@ -3,6 +3,8 @@
 //! `object_store`'s own replace what stands under their key. These are completed by a put, which can
 //! be made conditional.
 
+pub(super) mod config;
+
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -18,11 +20,11 @@ use object_store::{
 use parking_lot::Mutex;
 use uuid::Uuid;
 
-use super::object::ConditionalCompletion;
+use crate::backends::object::ConditionalCompletion;
 use crate::ops::{PartTag, UploadId};
 
 /// The open uploads to one store.
-pub(super) struct MemoryUploads {
+pub(in crate::backends) struct MemoryUploads {
     store: Arc<InMemory>,
     open: Mutex<HashMap<String, OpenUpload>>,
 }
@@ -36,7 +38,7 @@ struct OpenUpload {
 
 impl MemoryUploads {
     /// No uploads yet to this store.
-    pub(super) fn of(store: Arc<InMemory>) -> Self {
+    pub(in crate::backends) fn of(store: Arc<InMemory>) -> Self {
         Self {
             store,
             open: Mutex::default(),

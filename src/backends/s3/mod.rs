@@ -1,5 +1,9 @@
 //! Amazon S3, and every store that speaks its protocol.
 
+mod completion;
+#[cfg(test)]
+pub(crate) mod fake;
+mod retention;
 #[cfg(test)]
 mod tests;
 
@@ -14,15 +18,17 @@ use object_store::client::HttpConnector;
 use object_store::{Attribute, Attributes};
 use url::{Host, Url};
 
-use super::checks::{self, Checks, ClientFields, Patience, debug_without_secrets};
-use super::env::Environment;
-use super::limits::PartRule;
-use super::{Backend, Reopen, RequestLimits, StoreKind};
-use crate::backends::completion::S3Completion;
+use crate::backends::config::checks::{
+    self, Checks, ClientFields, Patience, debug_without_secrets,
+};
+use crate::backends::config::env::Environment;
+use crate::backends::config::limits::PartRule;
+use crate::backends::config::{Backend, Reopen, RequestLimits, StoreKind};
 use crate::backends::http::HttpStoreConnector;
-use crate::backends::open_uploads::BucketUploads;
-use crate::backends::retention::S3Retention;
-use crate::backends::signed::{Authority, SignedClient};
+use crate::backends::http::open_uploads::BucketUploads;
+use crate::backends::http::signed::{Authority, SignedClient};
+use crate::backends::s3::completion::S3Completion;
+use crate::backends::s3::retention::S3Retention;
 use crate::backends::{ObjectStoreClient, StoreHandles};
 use crate::error::RemoteStorageError;
 use crate::layout::KeyPrefix;
@@ -220,7 +226,7 @@ impl S3Config {
     }
 
     /// The configuration of a bucket whose other settings stand in the environment.
-    pub(super) fn from_environment(
+    pub(in crate::backends) fn from_environment(
         bucket: &str,
         prefix: Option<String>,
         environment: &Environment,
@@ -286,11 +292,14 @@ impl S3Config {
         }
     }
 
-    /// Makes the client. See [`ObjectStoreConfig::open`](super::ObjectStoreConfig::open).
-    pub(super) fn open(&self, environment: &Environment) -> Result<Backend, RemoteStorageError> {
+    /// Makes the client. See [`ObjectStoreConfig::open`](crate::ObjectStoreConfig::open).
+    pub(in crate::backends) fn open(
+        &self,
+        environment: &Environment,
+    ) -> Result<Backend, RemoteStorageError> {
         self.validate()?;
         let prefix = self.key_prefix()?;
-        let location = super::location("s3", &self.bucket, &prefix);
+        let location = crate::backends::config::location("s3", &self.bucket, &prefix);
         let connection = Connection {
             config: self.clone(),
             environment: environment.clone(),

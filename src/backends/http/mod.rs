@@ -13,8 +13,19 @@
 
 mod answer;
 mod body;
+#[cfg(any(feature = "aws", feature = "gcp"))]
+pub(super) mod open_uploads;
+#[cfg(test)]
+#[allow(dead_code)] // A test of one store uses less of it than those of all.
+pub(crate) mod recorder;
+#[cfg(any(feature = "aws", feature = "gcp"))]
+pub(super) mod retention;
+#[cfg(any(feature = "aws", feature = "gcp"))]
+pub(super) mod signed;
 #[cfg(test)]
 mod tests;
+#[cfg(all(test, feature = "aws"))]
+mod wire_tests;
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -70,14 +81,14 @@ impl HttpStoreConnector {
 
     /// Removes these from what a store says in error answers.
     #[must_use]
-    pub(super) fn hiding(mut self, secrets: impl IntoIterator<Item = String>) -> Self {
+    pub(in crate::backends) fn hiding(mut self, secrets: impl IntoIterator<Item = String>) -> Self {
         self.secrets = secrets.into_iter().collect();
         self
     }
 
     /// Whether the proxies of the environment are passed by.
     #[must_use]
-    pub(super) fn bypassing_proxies(mut self, bypass: bool) -> Self {
+    pub(in crate::backends) fn bypassing_proxies(mut self, bypass: bool) -> Self {
         self.bypass_proxies = bypass;
         self
     }

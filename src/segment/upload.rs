@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument as _;
 
-use super::StoreRequests;
+use crate::backends::StoreRequests;
 use crate::error::RemoteStorageError;
 use crate::ops::{
     AbortUpload, CompleteUpload, PartTag, PutPart, StartUpload, StoreTarget, UploadId, WriteMode,

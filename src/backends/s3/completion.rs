@@ -15,8 +15,8 @@ use percent_encoding::{AsciiSet, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 use url::Url;
 
-use super::object::ConditionalCompletion;
-use super::signed::{Failure, QUERY, Request, SignedClient};
+use crate::backends::http::signed::{Failure, QUERY, Request, SignedClient};
+use crate::backends::object::ConditionalCompletion;
 use crate::ops::{PartTag, UploadId};
 
 /// How the slashes of a key stay.
@@ -29,11 +29,11 @@ const MAX_ANSWER_BYTES: usize = 64 * 1024;
 const MAX_CODE_CHARS: usize = 64;
 
 /// Completions in one S3 bucket.
-pub(super) struct S3Completion {
+pub(in crate::backends) struct S3Completion {
     /// Sends them.
-    pub(super) client: SignedClient,
+    pub(in crate::backends) client: SignedClient,
     /// The bucket, without a query.
-    pub(super) bucket_url: Url,
+    pub(in crate::backends) bucket_url: Url,
 }
 
 impl ConditionalCompletion for S3Completion {

@@ -3,28 +3,18 @@
 //! "The policy could not be read" and "the policy is not good enough" are told apart: the first is
 //! an error, the second an answer that names each condition that is not met.
 
-#[cfg(feature = "gcp")]
-mod gcs;
-#[cfg(feature = "aws")]
-mod s3;
-
-#[cfg(feature = "gcp")]
-pub(super) use gcs::GcsRetention;
-#[cfg(feature = "aws")]
-pub(super) use s3::S3Retention;
-
 use super::signed::Failure;
 use crate::error::{RemoteStorageError, StoreCall};
 use crate::model::OpKind;
 
 /// What a bucket says of itself is a few lines.
-const MAX_POLICY_BYTES: usize = 64 * 1024;
+pub(in crate::backends) const MAX_POLICY_BYTES: usize = 64 * 1024;
 
 /// How much of a value that a store gave stands in a text.
-const MAX_VALUE_CHARS: usize = 64;
+pub(in crate::backends) const MAX_VALUE_CHARS: usize = 64;
 
 /// The request failed.
-fn unreadable(what: &str, failure: Failure) -> RemoteStorageError {
+pub(in crate::backends) fn unreadable(what: &str, failure: Failure) -> RemoteStorageError {
     if matches!(failure, Failure::TooLong(_)) {
         return wrong(what, &failure.to_string());
     }
@@ -37,7 +27,7 @@ fn unreadable(what: &str, failure: Failure) -> RemoteStorageError {
 }
 
 /// The answer, with status 200, is not what was asked for.
-fn wrong(what: &str, why: &str) -> RemoteStorageError {
+pub(in crate::backends) fn wrong(what: &str, why: &str) -> RemoteStorageError {
     RemoteStorageError::Backend {
         key: what.to_owned(),
         operation: OpKind::ReadRetention,
@@ -49,7 +39,7 @@ fn wrong(what: &str, why: &str) -> RemoteStorageError {
 }
 
 /// A value of the store's as it can be shown.
-fn shown(value: &str) -> String {
+pub(in crate::backends) fn shown(value: &str) -> String {
     let value: String = value.chars().take(MAX_VALUE_CHARS).collect();
     format!("`{}`", value.escape_debug())
 }

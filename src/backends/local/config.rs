@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use object_store::local::LocalFileSystem;
 
-use super::{Backend, RequestLimits, StoreKind};
 use crate::backends::LocalClient;
+use crate::backends::config::{Backend, RequestLimits, StoreKind};
 use crate::error::RemoteStorageError;
 use crate::layout::KeyPrefix;
 
@@ -16,7 +16,7 @@ use crate::layout::KeyPrefix;
 const PART_BYTES: usize = 2 * 1024 * 1024;
 
 /// Checks what can be checked without touching the file system.
-pub(super) fn validate(root: &Path) -> Result<(), RemoteStorageError> {
+pub(in crate::backends) fn validate(root: &Path) -> Result<(), RemoteStorageError> {
     if root.as_os_str().is_empty() {
         return Err(RemoteStorageError::InvalidArgument(
             "`root` of the local store is empty: name a directory".to_owned(),
@@ -26,7 +26,7 @@ pub(super) fn validate(root: &Path) -> Result<(), RemoteStorageError> {
 }
 
 /// Opens the directory, and makes it if it is missing.
-pub(super) fn open(root: &Path) -> Result<Backend, RemoteStorageError> {
+pub(in crate::backends) fn open(root: &Path) -> Result<Backend, RemoteStorageError> {
     validate(root)?;
     create(root).map_err(|error| RemoteStorageError::io("create", root, error))?;
     let root = root

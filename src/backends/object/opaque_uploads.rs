@@ -16,7 +16,7 @@ use crate::ops::{PartTag, PutPart, UploadId};
 
 /// The open uploads of one client.
 #[derive(Default)]
-pub(super) struct OpaqueUploads {
+pub(in crate::backends) struct OpaqueUploads {
     uploads: Mutex<HashMap<UploadId, Arc<AsyncMutex<OpaqueUpload>>>>,
 }
 
@@ -46,7 +46,7 @@ impl OpaqueUpload {
 
 impl OpaqueUploads {
     /// Takes an upload in, and gives it an id.
-    pub(super) fn add(&self, upload: Box<dyn MultipartUpload>) -> UploadId {
+    pub(in crate::backends) fn add(&self, upload: Box<dyn MultipartUpload>) -> UploadId {
         let id = UploadId::from(Uuid::new_v4().to_string());
         let upload = OpaqueUpload {
             upload,
@@ -60,7 +60,10 @@ impl OpaqueUploads {
     }
 
     /// Sends one part, when those before it have been begun.
-    pub(super) async fn put_part(&self, request: &PutPart) -> Result<PartTag, StoreError> {
+    pub(in crate::backends) async fn put_part(
+        &self,
+        request: &PutPart,
+    ) -> Result<PartTag, StoreError> {
         let (begun, waits) = oneshot::channel();
         {
             let upload = self.find(&request.upload)?;
@@ -83,7 +86,10 @@ impl OpaqueUploads {
 
     /// Makes the upload visible. Until that has succeeded it can still be given up, also when this
     /// call is dropped half-way.
-    pub(super) async fn complete(&self, id: &UploadId) -> Result<PutResult, StoreError> {
+    pub(in crate::backends) async fn complete(
+        &self,
+        id: &UploadId,
+    ) -> Result<PutResult, StoreError> {
         let upload = self.find(id)?;
         let result = upload.lock().await.upload.complete().await?;
         self.uploads.lock().remove(id);
@@ -91,7 +97,7 @@ impl OpaqueUploads {
     }
 
     /// Gives the upload up. One that is not known (any more) is not found.
-    pub(super) async fn abort(&self, id: &UploadId) -> Result<(), StoreError> {
+    pub(in crate::backends) async fn abort(&self, id: &UploadId) -> Result<(), StoreError> {
         let upload = self.find(id)?;
         upload.lock().await.upload.abort().await?;
         self.uploads.lock().remove(id);

@@ -25,7 +25,7 @@ const CONFLICT_RETRIES: u32 = 3;
 const CONFLICT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Why a create did not succeed.
-pub(super) enum Failure {
+pub(in crate::backends) enum Failure {
     /// The store failed; the caller classifies it.
     Store(StoreError),
     /// The outcome is this.
@@ -33,19 +33,19 @@ pub(super) enum Failure {
 }
 
 /// The object that is to stand there.
-pub(super) struct Expected<'a> {
+pub(in crate::backends) struct Expected<'a> {
     /// The request that creates it.
-    pub(super) operation: OpKind,
-    pub(super) key: &'a Path,
-    pub(super) size_bytes: u64,
-    pub(super) sha256: &'a [u8; 32],
+    pub(in crate::backends) operation: OpKind,
+    pub(in crate::backends) key: &'a Path,
+    pub(in crate::backends) size_bytes: u64,
+    pub(in crate::backends) sha256: &'a [u8; 32],
 }
 
 /// Creates the object with `create`, one attempt of the request, and finds out what "exists" means.
 ///
 /// A completion is also told that there is no such upload when an earlier one succeeded: then, too,
 /// what stands there decides.
-pub(super) async fn resolve<F>(
+pub(in crate::backends) async fn resolve<F>(
     store: &Arc<dyn ObjectStore>,
     expected: &Expected<'_>,
     create: impl Fn() -> F,

@@ -11,10 +11,12 @@ use object_store::azure::{AzureConfigKey as Key, MicrosoftAzure, MicrosoftAzureB
 use percent_encoding::percent_decode_str;
 use url::Url;
 
-use super::checks::{self, Checks, ClientFields, Patience, debug_without_secrets};
-use super::env::Environment;
-use super::limits::PartRule;
-use super::{Backend, RequestLimits, StoreKind};
+use crate::backends::config::checks::{
+    self, Checks, ClientFields, Patience, debug_without_secrets,
+};
+use crate::backends::config::env::Environment;
+use crate::backends::config::limits::PartRule;
+use crate::backends::config::{Backend, RequestLimits, StoreKind};
 use crate::backends::http::HttpStoreConnector;
 use crate::backends::{ObjectStoreClient, StoreHandles};
 use crate::error::RemoteStorageError;
@@ -205,7 +207,7 @@ impl AzureConfig {
     }
 
     /// The configuration of a container whose other settings stand in the environment.
-    pub(super) fn from_environment(
+    pub(in crate::backends) fn from_environment(
         container: &str,
         prefix: Option<String>,
         environment: &Environment,
@@ -287,11 +289,14 @@ impl AzureConfig {
         }
     }
 
-    /// Makes the client. See [`ObjectStoreConfig::open`](super::ObjectStoreConfig::open).
-    pub(super) fn open(&self, environment: &Environment) -> Result<Backend, RemoteStorageError> {
+    /// Makes the client. See [`ObjectStoreConfig::open`](crate::ObjectStoreConfig::open).
+    pub(in crate::backends) fn open(
+        &self,
+        environment: &Environment,
+    ) -> Result<Backend, RemoteStorageError> {
         self.validate()?;
         let prefix = self.key_prefix()?;
-        let location = super::location("az", &self.container, &prefix);
+        let location = crate::backends::config::location("az", &self.container, &prefix);
         let connection = Connection {
             config: self.clone(),
             environment: environment.clone(),

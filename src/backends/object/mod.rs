@@ -4,6 +4,9 @@
 //! that is known only as [`ObjectStore`] uploads parts through `put_multipart`, where a failed part
 //! cannot be sent again by itself; with [`MultipartStore`] each part is a request of its own.
 
+mod create;
+mod opaque_uploads;
+
 use std::fmt;
 use std::sync::Arc;
 use std::task::Poll;
@@ -23,9 +26,9 @@ use object_store::{
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use self::create::Expected;
+use self::opaque_uploads::OpaqueUploads;
 use super::StoreClient;
-use super::create::{self, Expected};
-use super::opaque_uploads::OpaqueUploads;
 use crate::error::{RemoteStorageError, StoreCall};
 use crate::model::LOG_FILE_SUFFIX;
 use crate::ops::{
@@ -50,7 +53,7 @@ pub type Reconnect = Arc<dyn Fn() -> Result<StoreHandles, RemoteStorageError> + 
 ///
 /// "Exists" comes back as the store says it, and an upload that it does not know (any more) as not
 /// found: what that means is found out by whoever asked.
-pub(super) trait ConditionalCompletion: Send + Sync {
+pub(in crate::backends) trait ConditionalCompletion: Send + Sync {
     /// One attempt.
     fn complete(
         &self,
@@ -95,7 +98,7 @@ impl StoreHandles {
     }
 
     /// A client whose uploads these are, which can also complete them on condition.
-    pub(super) fn with_uploads<U: MultipartStore + ConditionalCompletion>(
+    pub(in crate::backends) fn with_uploads<U: MultipartStore + ConditionalCompletion>(
         store: Arc<dyn ObjectStore>,
         uploads: Arc<U>,
     ) -> Self {
@@ -108,7 +111,7 @@ impl StoreHandles {
 
     /// Completes uploads on condition with this.
     #[cfg(feature = "aws")]
-    pub(super) fn with_completion(
+    pub(in crate::backends) fn with_completion(
         mut self,
         completion: impl ConditionalCompletion + 'static,
     ) -> Self {

@@ -5,7 +5,7 @@
 
 use sha2::{Digest, Sha256};
 
-use super::StoreRequests;
+use crate::backends::StoreRequests;
 use crate::error::RemoteStorageError;
 use crate::ops::{ByteRange, Get, Head, StoreTarget, Written};
 

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use futures::future::Either;
 use tower::Service;
 
-use super::StoreRequests;
+use crate::backends::StoreRequests;
 use crate::error::RemoteStorageError;
 use crate::layout::{KeyPrefix, segment_key};
 use crate::model::{LOG_FILE_SUFFIX, RemoteLogSegmentMetadata};

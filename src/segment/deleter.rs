@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use futures::future::join_all;
 use tower::Service;
 
-use super::StoreRequests;
+use crate::backends::StoreRequests;
 use crate::error::RemoteStorageError;
 use crate::layout::{KeyPrefix, SEGMENT_FILE_SUFFIXES, segment_key};
 use crate::model::{LOG_FILE_SUFFIX, RemoteLogSegmentMetadata};

@@ -16,6 +16,7 @@
 //! Each request is one hop to a thread that may block. Once the future of a write has been dropped,
 //! nothing becomes visible that was not before.
 
+pub(super) mod config;
 mod read;
 mod staging;
 #[cfg(test)]

@@ -13,8 +13,8 @@ use percent_encoding::utf8_percent_encode;
 use serde::Deserialize;
 use url::Url;
 
-use super::UploadLister;
 use super::signed::{Failure as RequestFailure, QUERY, Request, SignedClient};
+use crate::backends::UploadLister;
 use crate::error::{RemoteStorageError, StoreCall};
 use crate::ops::{OpenUpload, StorageOp};
 
@@ -28,16 +28,16 @@ const MAX_PAGE_BYTES: usize = 8 * 1024 * 1024;
 const MAX_UPLOADS: usize = 100_000;
 
 /// The open uploads of one bucket.
-pub(super) struct BucketUploads {
+pub(in crate::backends) struct BucketUploads {
     /// Sends the requests.
-    pub(super) client: SignedClient,
+    pub(in crate::backends) client: SignedClient,
     /// The bucket, without a query.
-    pub(super) bucket_url: Url,
+    pub(in crate::backends) bucket_url: Url,
 }
 
 impl BucketUploads {
     /// Lists them for an [`ObjectStoreClient`](super::ObjectStoreClient).
-    pub(super) fn into_lister(self) -> UploadLister {
+    pub(in crate::backends) fn into_lister(self) -> UploadLister {
         let uploads = Arc::new(self);
         Arc::new(move |prefix| {
             let uploads = Arc::clone(&uploads);
