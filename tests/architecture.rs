@@ -6,8 +6,8 @@
 //! are for callers), and a file that grew too long fail too.
 //!
 //! What is looked at are paths: methods of another file's types count where the type is named. In
-//! circles, a file that only names a thing for others (`pub use`) does not use it, and tests may use
-//! what uses them.
+//! circles, a file that only names a thing for others (`pub use`) does not use it, a file may use the
+//! modules that it is a part of, and tests may use what uses them.
 
 #[path = "architecture/sources.rs"]
 mod sources;
@@ -47,11 +47,56 @@ const EXCEPTIONS: [(&str, &str); 1] = [("model/segment.rs", "error")];
 const MAX_LINES: usize = 600;
 
 /// Files that are longer today. The list only becomes shorter.
-const LONG_FILES_LEFT: [&str; 0] = [];
+const LONG_FILES_LEFT: [&str; 7] = [
+    "backends/config/s3.rs",
+    "backends/local/tests.rs",
+    "backends/object.rs",
+    "bin/krabka-tier/read/walk.rs",
+    "error/classify.rs",
+    "metadata/cache.rs",
+    "ops.rs",
+];
 
 /// Files that use each other today, directly or through others of their group. The list only
 /// becomes shorter.
-const CIRCLES_LEFT: [&[&str]; 0] = [];
+const CIRCLES_LEFT: [&[&str]; 9] = [
+    &["archive/chain.rs", "archive/record.rs"],
+    &[
+        "bin/krabka-tier/copy/bars.rs",
+        "bin/krabka-tier/copy/holds.rs",
+        "bin/krabka-tier/copy/plan.rs",
+        "bin/krabka-tier/copy/report.rs",
+        "bin/krabka-tier/copy/sealed.rs",
+        "bin/krabka-tier/copy.rs",
+        "bin/krabka-tier/tier.rs",
+    ],
+    &[
+        "bin/krabka-worm-verify/args.rs",
+        "bin/krabka-worm-verify/store.rs",
+    ],
+    &["diskless/entry.rs", "diskless/object.rs"],
+    &["index/batch.rs", "index/header.rs", "index/record.rs"],
+    &[
+        "layers/index_cache/cache.rs",
+        "layers/index_cache/config.rs",
+        "layers/index_cache/handle.rs",
+        "layers/index_cache/inner.rs",
+        "layers/index_cache/load.rs",
+    ],
+    &["metadata/assembly.rs", "metadata/dump.rs"],
+    &[
+        "metadata/topic/actor.rs",
+        "metadata/topic/manager.rs",
+        "metadata/topic/snapshot_store.rs",
+    ],
+    &[
+        "metadata/topic/kafka/log.rs",
+        "metadata/topic/kafka/provisioning.rs",
+        "metadata/topic/kafka/publisher.rs",
+        "metadata/topic/kafka/subscription.rs",
+        "metadata/topic/kafka/watchdog.rs",
+    ],
+];
 
 fn level(folder: &str) -> Option<u8> {
     let (_, level) = LEVELS.iter().find(|(name, _)| *name == folder)?;
@@ -154,19 +199,142 @@ fn every_file_uses_lower_levels_and_its_own_folder_only() {
 #[test]
 fn no_files_use_each_other() {
     let tree = Tree::new(sources());
-    let circles = tree.circles();
-    let new: Vec<_> = circles
-        .iter()
-        .filter(|circle| !CIRCLES_LEFT.contains(&&circle[..]))
-        .collect();
-    let gone: Vec<_> = CIRCLES_LEFT
-        .iter()
-        .filter(|left| !circles.iter().any(|circle| circle == *left))
-        .collect();
+    let mut circles = tree.circles();
+    let mut gone = CIRCLES_LEFT.to_vec();
+    gone.retain(|left| circles.remove(*left).is_none());
     assert!(
-        new.is_empty() && gone.is_empty(),
-        "new circles: {new:#?}\nnot there, to be taken off CIRCLES_LEFT: {gone:#?}"
+        circles.is_empty() && gone.is_empty(),
+        "new circles: {circles:#?}\nto be taken off CIRCLES_LEFT: {gone:#?}"
     );
+}
+
+/// The circles of these files.
+fn circles(files: &[(&str, &str)]) -> Vec<String> {
+    let sources = files.iter().map(|(path, text)| Source::read(path, text));
+    let tree = Tree::new(sources.collect());
+    let circles = tree.circles().into_keys();
+    circles.map(|circle| circle.join(" ")).collect()
+}
+
+#[test]
+fn files_that_use_each_other_are_found() {
+    for (what, a, b) in [
+        (
+            "imports",
+            "use super::b::B; struct A;",
+            "use crate::x::a::A; struct B;",
+        ),
+        (
+            "a path in a body",
+            "fn f() { super::b::g() }",
+            "fn g() { crate::x::a::f() }",
+        ),
+        (
+            "a module's name",
+            "use super::b; fn f() { b::g() }",
+            "use super::a; fn g() { a::f() }",
+        ),
+        (
+            "what the folder names for others",
+            "use super::G; fn f() {}",
+            "use crate::x::F; fn g() {}",
+        ),
+        (
+            "what a macro is given",
+            "fn f() { m!(super::b::g()) }",
+            "fn g() { m!([crate::x::a::f()]) }",
+        ),
+        (
+            "in a module of its own",
+            "mod m { use super::super::b::g; }",
+            "use crate::x::a::m; fn g() {}",
+        ),
+        (
+            "a name for others that is used here",
+            "pub use super::b::g; fn f() { g() }",
+            "use super::a::f; fn g() {}",
+        ),
+        (
+            "all of a file",
+            "use super::b::*; fn f() {}",
+            "use super::a::*; fn g() {}",
+        ),
+    ] {
+        let root = "mod a; mod b; pub use a::f as F; pub use b::g as G;";
+        let found = circles(&[("x/a.rs", a), ("x/b.rs", b), ("x/mod.rs", root)]);
+        assert_eq!(found, ["x/a.rs x/b.rs"], "{what}");
+    }
+    let third = [
+        ("x/a.rs", "use super::b::B;"),
+        ("x/b.rs", "use super::c::C; struct B;"),
+        ("x/c.rs", "use super::a; struct C;"),
+    ];
+    assert_eq!(circles(&third), ["x/a.rs x/b.rs x/c.rs"]);
+    let program = [
+        ("bin/p/a.rs", "use crate::b::B;"),
+        ("bin/p/b.rs", "use crate::a; struct B;"),
+        ("bin/p/main.rs", "mod a; mod b;"),
+    ];
+    assert_eq!(circles(&program), ["bin/p/a.rs bin/p/b.rs"]);
+}
+
+#[test]
+fn files_that_do_not_use_each_other_make_no_circle() {
+    for (what, a, b) in [
+        ("one way", "use super::b::B; struct A;", "struct B;"),
+        (
+            "tests",
+            "use super::b::B; struct A;",
+            "struct B; #[cfg(test)] mod tests { use super::super::a::A; }",
+        ),
+        (
+            "a name for others",
+            "pub use super::b::B; struct A;",
+            "use super::a::A; struct B;",
+        ),
+        (
+            "what the folder itself has",
+            "use super::{Own, b::B};",
+            "use super::Own; struct B;",
+        ),
+        (
+            "a variable",
+            "use super::b::B;",
+            "fn f(a: u8) { let b = a; }",
+        ),
+        (
+            "docs",
+            "use super::b::B;",
+            "//! Of [`a`](super::a).\nstruct B;",
+        ),
+        (
+            "a name of another crate",
+            "use super::b::B;",
+            "use a::x; struct B;",
+        ),
+    ] {
+        let root = "mod a; mod b; pub use b::B as Named; struct Own; fn f() { a::f() }";
+        let found = circles(&[("x/a.rs", a), ("x/b.rs", b), ("x/mod.rs", root)]);
+        assert_eq!(found, [""; 0], "{what}");
+    }
+    let tests = [
+        ("x.rs", "mod a; #[cfg(test)] mod tests;"),
+        ("x/a.rs", "use super::tests::T; struct A;"),
+        ("x/tests.rs", "use super::a::A; struct T;"),
+    ];
+    assert_eq!(circles(&tests), [""; 0]);
+}
+
+#[test]
+fn files_of_the_library_do_not_get_into_a_program_by_their_path() {
+    let taken = "#[path = \"../../model/ids.rs\"] mod ids;";
+    assert_eq!(
+        faults("bin/p/main.rs", taken),
+        ["bin/p/main.rs: must not take in model/ids.rs by its path"]
+    );
+    let shared = "#[path = \"../console/mod.rs\"] mod console;";
+    assert_eq!(faults("bin/p/main.rs", shared), [""; 0]);
+    assert_eq!(faults("ops.rs", "#[path = \"bin/p/x.rs\"] mod x;").len(), 1);
 }
 
 #[test]
@@ -395,6 +563,6 @@ fn a_file_that_grew_too_long_is_found() {
     let found = faults("bin/krabka-tier/main.rs", &format!("{longest}\n"));
     assert_eq!(
         found,
-        ["bin/krabka-tier/main.rs: 651 lines, at most 650: split it"]
+        ["bin/krabka-tier/main.rs: 601 lines, at most 600: split it"]
     );
 }

@@ -372,7 +372,8 @@ impl Tree {
         Some((*self.files.get(&at)?, true))
     }
 
-    /// Which files each file uses, but for what only tests use and what is only named for others.
+    /// Which files each file uses, but for what only tests use, what is only named for others, and
+    /// the modules that it is a part of.
     fn edges(&self) -> Vec<BTreeSet<usize>> {
         let tests: Vec<_> = self
             .sources
@@ -390,15 +391,16 @@ impl Tree {
                     .uses
                     .iter()
                     .filter(|used| !used.in_test && !used.is_re_export);
-                uses.filter_map(|used| self.find(used))
-                    .filter(|used| *used != file)
+                let used = uses.filter_map(|used| self.find(used));
+                used.filter(|used| !source.module.starts_with(&self.sources[*used].module))
                     .collect()
             })
             .collect()
     }
 
-    /// Groups of files each of which uses every other of its group, directly or through others.
-    pub fn circles(&self) -> Vec<Vec<&str>> {
+    /// Groups of files each of which uses every other of its group, directly or through others; and
+    /// who uses whom in there.
+    pub fn circles(&self) -> BTreeMap<Vec<&str>, Vec<String>> {
         let edges = self.edges();
         let reached: Vec<BTreeSet<usize>> = (0..edges.len())
             .map(|file| {
@@ -412,18 +414,21 @@ impl Tree {
                 reached
             })
             .collect();
-        let circle = |file: usize| -> Vec<&str> {
-            let others = reached[file]
+        let name = |file: &usize| self.sources[*file].path.as_str();
+        let mut circles = BTreeMap::new();
+        for (file, used) in edges.iter().enumerate() {
+            let is_in_circle = |other: &&usize| reached[**other].contains(&file);
+            let circle: Vec<_> = reached[file]
                 .iter()
-                .filter(|other| reached[**other].contains(&file));
-            others
-                .map(|other| self.sources[*other].path.as_str())
-                .collect()
-        };
-        let circles: BTreeSet<_> = (0..edges.len()).map(circle).collect();
+                .filter(is_in_circle)
+                .map(name)
+                .collect();
+            if !circle.is_empty() {
+                let used = used.iter().filter(is_in_circle);
+                let uses = used.map(|used| format!("{} uses {}", name(&file), name(used)));
+                circles.entry(circle).or_insert_with(Vec::new).extend(uses);
+            }
+        }
         circles
-            .into_iter()
-            .filter(|circle| !circle.is_empty())
-            .collect()
     }
 }
