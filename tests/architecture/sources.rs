@@ -13,23 +13,23 @@ use syn::{
 };
 
 /// The path of a module or of a name, from `src/` on.
-pub type Path = Vec<String>;
+pub(crate) type Path = Vec<String>;
 
 /// A path as it is written in a module. One that begins with `crate`, `super` or `self` is written
 /// out from `src/` on; any other may begin with a name of that module, or of another crate.
 #[derive(Clone, Debug)]
-pub struct Use {
-    pub module: Option<Path>,
-    pub path: Path,
+pub(crate) struct Use {
+    pub(crate) module: Option<Path>,
+    pub(crate) path: Path,
     /// Stands in code that only tests have.
-    pub in_test: bool,
+    in_test: bool,
     /// `pub use`: names something for others.
-    pub is_re_export: bool,
+    is_re_export: bool,
 }
 
 /// What a module names.
 #[derive(Debug, Default)]
-pub struct Scope {
+struct Scope {
     items: BTreeSet<String>,
     imports: BTreeMap<String, Use>,
     globs: Vec<Use>,
@@ -37,17 +37,17 @@ pub struct Scope {
 
 /// One file.
 #[derive(Debug)]
-pub struct Source {
+pub(crate) struct Source {
     /// Below `src/`, with `/`.
-    pub path: String,
-    pub lines: usize,
-    pub uses: Vec<Use>,
+    pub(crate) path: String,
+    pub(crate) lines: usize,
+    pub(crate) uses: Vec<Use>,
     /// Its own module, and those that stand in it.
-    pub scopes: BTreeMap<Path, Scope>,
+    scopes: BTreeMap<Path, Scope>,
     /// Files that only tests have, as modules.
     test_modules: Vec<Path>,
     /// The files that `#[path]` names.
-    pub elsewhere: Vec<String>,
+    pub(crate) elsewhere: Vec<String>,
     module: Path,
     /// How many words of a path stand for `crate`.
     root: usize,
@@ -64,7 +64,7 @@ fn module_of(path: &str) -> Path {
 }
 
 impl Source {
-    pub fn read(path: &str, text: &str) -> Self {
+    pub(crate) fn read(path: &str, text: &str) -> Self {
         let module = module_of(path);
         // Each program is a crate of its own.
         let root = if path.starts_with("bin/") { 2 } else { 0 };
@@ -82,10 +82,6 @@ impl Source {
         let file = syn::parse_file(text).unwrap_or_else(|error| panic!("{path}: {error}"));
         source.visit_file(&file);
         source
-    }
-
-    fn scope(&mut self) -> &mut Scope {
-        self.scopes.entry(self.module.clone()).or_default()
     }
 
     /// `None` for a word that begins no path, such as `self` in a method.
@@ -140,7 +136,9 @@ impl Source {
             UseTree::Glob(_) => ("self".to_owned(), None),
         };
         let name = name.or_else(|| {
-            let mut words = [&path[..], &[word.clone()]].concat().into_iter();
+            let mut words = [&path[..], std::slice::from_ref(&word)]
+                .concat()
+                .into_iter();
             words.rfind(|word| word != "self")
         });
         path.push(word);
@@ -256,13 +254,6 @@ impl Visit<'_> for Source {
     }
 
     fn visit_item_mod(&mut self, item: &ItemMod) {
-        self.module.push(item.ident.to_string());
-        let module = self.module.clone();
-        if item.content.is_some() {
-            self.scopes.entry(module).or_default();
-        } else if self.in_test {
-            self.test_modules.push(module);
-        }
         for attribute in &item.attrs {
             if let Meta::NameValue(meta) = &attribute.meta
                 && meta.path.is_ident("path")
@@ -273,6 +264,13 @@ impl Visit<'_> for Source {
             {
                 self.elsewhere(&item.ident, &file.value());
             }
+        }
+        self.module.push(item.ident.to_string());
+        let module = self.module.clone();
+        if item.content.is_some() {
+            self.scopes.entry(module).or_default();
+        } else if self.in_test {
+            self.test_modules.push(module);
         }
         visit::visit_item_mod(self, item);
         self.module.pop();
@@ -315,14 +313,14 @@ impl Visit<'_> for Source {
 
 /// All files.
 #[derive(Debug, Default)]
-pub struct Tree {
+pub(crate) struct Tree {
     sources: Vec<Source>,
     /// Which file each module is in.
     files: BTreeMap<Path, usize>,
 }
 
 impl Tree {
-    pub fn new(sources: Vec<Source>) -> Self {
+    pub(crate) fn new(sources: Vec<Source>) -> Self {
         let modules = |(file, source): (usize, &Source)| {
             let modules: Vec<_> = source.scopes.keys().cloned().collect();
             modules.into_iter().map(move |module| (module, file))
@@ -382,8 +380,7 @@ impl Tree {
             .collect();
         self.sources
             .iter()
-            .enumerate()
-            .map(|(file, source)| {
+            .map(|source| {
                 if tests.iter().any(|module| source.module.starts_with(module)) {
                     return BTreeSet::new();
                 }
@@ -400,7 +397,7 @@ impl Tree {
 
     /// Groups of files each of which uses every other of its group, directly or through others; and
     /// who uses whom in there.
-    pub fn circles(&self) -> BTreeMap<Vec<&str>, Vec<String>> {
+    pub(crate) fn circles(&self) -> BTreeMap<Vec<&str>, Vec<String>> {
         let edges = self.edges();
         let reached: Vec<BTreeSet<usize>> = (0..edges.len())
             .map(|file| {
