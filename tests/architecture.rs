@@ -5,6 +5,8 @@
 //! file or folder that is not in the table, a path that leads to the crate root (whose re-exports
 //! are for callers), and a file that grew too long fail too.
 //!
+//! Tests in any file use `testing`.
+//!
 //! What is looked at are paths: methods of another file's types count where the type is named. In
 //! circles, a file that only names a thing for others (`pub use`) does not use it, a file may use the
 //! modules that it is a part of, and tests may use what uses them.
@@ -18,7 +20,7 @@ use std::path::Path;
 use sources::{Source, Tree};
 
 /// What stands directly below `src/`, and its level.
-const LEVELS: [(&str, u8); 18] = [
+const LEVELS: [(&str, u8); 19] = [
     ("model", 0),
     ("error", 1),
     ("ops", 2),
@@ -34,6 +36,7 @@ const LEVELS: [(&str, u8); 18] = [
     ("stack", 5),
     ("reader", 6),
     ("sync_shim", 7),
+    ("testing", 7),
     // The crate's root and its programs.
     ("lib", 8),
     ("main", 8),
@@ -134,8 +137,9 @@ fn faults_of(source: &Source) -> Vec<String> {
         return faults;
     }
     for used in source.uses.iter().filter(|used| used.module.is_none()) {
+        let is_test = used.in_test || source.in_test;
         let used = used.path.first().map_or(ROOT, String::as_str);
-        let excepted = EXCEPTIONS.contains(&(path, used));
+        let excepted = EXCEPTIONS.contains(&(path, used)) || (used == "testing" && is_test);
         let fault = match level(used) {
             _ if used == own || excepted => continue,
             Some(below) if below < own_level => continue,
@@ -171,19 +175,19 @@ fn walk(dir: &Path, below: &str, visit: &mut impl FnMut(&str, &str)) {
     }
 }
 
-fn sources() -> Vec<Source> {
+fn tree() -> Tree {
     let mut sources = Vec::new();
     let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     walk(&src, "", &mut |path, text| {
         sources.push(Source::read(path, text));
     });
     assert!(sources.len() > 20, "only {} files", sources.len());
-    sources
+    Tree::new(sources)
 }
 
 #[test]
 fn every_file_uses_lower_levels_and_its_own_folder_only() {
-    let sources = sources();
+    let sources = tree().sources;
     let mut found: Vec<_> = sources.iter().flat_map(faults_of).collect();
     for path in LONG_FILES_LEFT {
         let mut long = sources.iter().filter(|source| source.lines > MAX_LINES);
@@ -198,7 +202,7 @@ fn every_file_uses_lower_levels_and_its_own_folder_only() {
 
 #[test]
 fn no_files_use_each_other() {
-    let tree = Tree::new(sources());
+    let tree = tree();
     let mut circles = tree.circles();
     let mut gone = CIRCLES_LEFT.to_vec();
     gone.retain(|left| circles.remove(*left).is_none());
@@ -386,6 +390,10 @@ fn a_file_that_keeps_the_rule_has_no_fault() {
              /* crate::stack /* */ crate::stack */ fn g<'a>(x: &'a u8) {}",
         ),
         (
+            "model/state.rs",
+            "#[cfg(test)] mod tests { use crate::testing::segments::orders; }",
+        ),
+        (
             "layout/tier.rs",
             "pub(in crate::layout) fn f<'a>(x: &'a str) {}",
         ),
@@ -475,6 +483,11 @@ fn a_file_that_breaks_the_rule_is_found() {
             "model/state.rs",
             "#[derive(X)] #[x(crate::error::f)] struct S;",
             "`error` (level 1)",
+        ),
+        (
+            "layers/retry.rs",
+            "use crate::testing::X;",
+            "`testing` (level 7)",
         ),
         (
             "layers/retry.rs",

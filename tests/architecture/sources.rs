@@ -22,7 +22,7 @@ pub(crate) struct Use {
     pub(crate) module: Option<Path>,
     pub(crate) path: Path,
     /// Stands in code that only tests have.
-    in_test: bool,
+    pub(crate) in_test: bool,
     /// `pub use`: names something for others.
     is_re_export: bool,
 }
@@ -51,7 +51,8 @@ pub(crate) struct Source {
     module: Path,
     /// How many words of a path stand for `crate`.
     root: usize,
-    in_test: bool,
+    /// Is a file that only tests have, once that is known.
+    pub(crate) in_test: bool,
 }
 
 fn module_of(path: &str) -> Path {
@@ -314,13 +315,20 @@ impl Visit<'_> for Source {
 /// All files.
 #[derive(Debug, Default)]
 pub(crate) struct Tree {
-    sources: Vec<Source>,
+    pub(crate) sources: Vec<Source>,
     /// Which file each module is in.
     files: BTreeMap<Path, usize>,
 }
 
 impl Tree {
-    pub(crate) fn new(sources: Vec<Source>) -> Self {
+    pub(crate) fn new(mut sources: Vec<Source>) -> Self {
+        let tests: Vec<_> = sources
+            .iter()
+            .flat_map(|source| source.test_modules.clone())
+            .collect();
+        for source in &mut sources {
+            source.in_test = tests.iter().any(|test| source.module.starts_with(test));
+        }
         let modules = |(file, source): (usize, &Source)| {
             let modules: Vec<_> = source.scopes.keys().cloned().collect();
             modules.into_iter().map(move |module| (module, file))
@@ -373,15 +381,10 @@ impl Tree {
     /// Which files each file uses, but for what only tests use, what is only named for others, and
     /// the modules that it is a part of.
     fn edges(&self) -> Vec<BTreeSet<usize>> {
-        let tests: Vec<_> = self
-            .sources
-            .iter()
-            .flat_map(|source| &source.test_modules)
-            .collect();
         self.sources
             .iter()
             .map(|source| {
-                if tests.iter().any(|module| source.module.starts_with(module)) {
+                if source.in_test {
                     return BTreeSet::new();
                 }
                 let uses = source

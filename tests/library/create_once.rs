@@ -11,7 +11,7 @@ use object_store::{ObjectStore, ObjectStoreExt, PutPayload};
 use sha2::{Digest as _, Sha256};
 use tower::layer::util::Identity;
 
-use crate::support::store::{Fate, Outcome, TestStore};
+use krabka_remote_storage::testing::store::{Fate, Outcome, TestStore};
 
 const KEY: &str = "tier/object";
 const BYTES: &[u8] = b"these very bytes";
@@ -37,7 +37,7 @@ fn only(
     kind: &'static str,
     outcome: Outcome,
     times: usize,
-) -> impl Fn(&crate::support::store::Request, usize) -> Fate {
+) -> impl Fn(&krabka_remote_storage::testing::store::Request, usize) -> Fate {
     move |request, before| Fate {
         outcome: if request.kind == kind && before < times {
             outcome

@@ -12,8 +12,8 @@ use object_store::ObjectStoreExt;
 use tower::ServiceExt;
 use tower::layer::util::Identity;
 
-use crate::support::segments::metadata;
-use crate::support::store::{Fate, Outcome, TestStore};
+use krabka_remote_storage::testing::segments::metadata;
+use krabka_remote_storage::testing::store::{Fate, Outcome, TestStore};
 
 fn fetcher(store: &Arc<TestStore>) -> Fetcher {
     let handles = StoreHandles::with_multipart(Arc::clone(store));

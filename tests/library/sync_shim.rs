@@ -24,8 +24,8 @@ use object_store::memory::InMemory;
 use tempfile::TempDir;
 use tower::{ServiceBuilder, ServiceExt as _};
 
-use crate::support::segments::{files, metadata};
-use crate::support::store::TestStore;
+use krabka_remote_storage::testing::segments::{files, metadata};
+use krabka_remote_storage::testing::store::TestStore;
 
 const BODY: &[u8] = b"0123456789";
 

@@ -18,8 +18,8 @@ use object_store::ObjectStoreExt as _;
 use object_store::path::Path;
 use uuid::Uuid;
 
-use super::batches::{SegmentFiles, UniformLog};
-use super::store::TestStore;
+use krabka_remote_storage::testing::batches::{SegmentFiles, UniformLog};
+use krabka_remote_storage::testing::store::TestStore;
 
 /// A tier, and the metadata of what is in it.
 pub struct MadeTier {

@@ -22,8 +22,8 @@ use tower::layer::util::Identity;
 use uuid::Uuid;
 
 use crate::support::metadata_topic::{answers, data, epoch, int, replay, rows};
-use crate::support::segments::metadata;
-use crate::support::store::{Fate, Outcome, TestStore};
+use krabka_remote_storage::testing::segments::metadata;
+use krabka_remote_storage::testing::store::{Fate, Outcome, TestStore};
 
 fn rebuilder(store: &Arc<TestStore>) -> TierRebuilder<Fetcher, Fetcher> {
     let handles = StoreHandles::with_multipart(Arc::clone(store));

@@ -27,8 +27,8 @@ use uuid::Uuid;
 
 use super::{signed, trusted};
 use crate::support::metadata_topic::data;
-use crate::support::segments::pattern;
 use crate::support::servers;
+use krabka_remote_storage::testing::segments::pattern;
 
 /// The smallest part that S3 takes.
 const PART: usize = 5 << 20;
