@@ -37,7 +37,7 @@ use krabka_remote_storage::{
 use object_store::ObjectStoreExt as _;
 use tokio::runtime::{Builder, Runtime};
 
-use support::batches::{SegmentFiles, UniformLog};
+use krabka_remote_storage::testing::batches::{SegmentFiles, UniformLog};
 use support::tier::{MadeSegment, MadeTier, partition};
 
 const KIB: usize = 1024;

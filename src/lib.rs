@@ -12,7 +12,7 @@
 //!
 //! Everything but the stores over HTTP and the programs compiles without default features:
 //! `aws`, `gcp` and `azure` add a store each, `cli` the programs, `kafka` the metadata topic on
-//! Kafka brokers. What the layers measure is a table in [`layers::metrics`].
+//! Kafka brokers, and `testing` samples and a scripted store for tests. What the layers measure is a table in [`layers::metrics`].
 
 pub use {bytes, object_store, uuid};
 
@@ -32,6 +32,8 @@ pub mod segment;
 pub mod spi;
 pub mod stack;
 pub mod sync_shim;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 
 pub use archive::{
     ArchiveVerifyReport, AuthenticatedArchive, ChainHead, ChainStamp, EpochId, EpochSpan, HexBytes,

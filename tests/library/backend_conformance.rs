@@ -20,8 +20,8 @@ use object_store::PutPayload;
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
-use crate::support::segments::{files, metadata, pattern};
 use crate::support::servers;
+use krabka_remote_storage::testing::segments::{files, metadata, pattern};
 use crate::support::with;
 
 /// One store, opened with parts of 5 MiB, the smallest that S3 takes.

@@ -10,7 +10,7 @@ use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutPayload};
 use sha2::{Digest as _, Sha256};
 
-use crate::support::store::{Fate, Outcome, TestStore};
+use krabka_remote_storage::testing::store::{Fate, Outcome, TestStore};
 use crate::support::with;
 
 const KEY: &str = "tier/object";
@@ -42,7 +42,7 @@ fn only(
     kind: &'static str,
     outcome: Outcome,
     times: usize,
-) -> impl Fn(&crate::support::store::Request, usize) -> Fate {
+) -> impl Fn(&krabka_remote_storage::testing::store::Request, usize) -> Fate {
     move |request, before| Fate {
         outcome: if request.kind == kind && before < times {
             outcome

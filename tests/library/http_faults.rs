@@ -15,7 +15,7 @@ use krabka_remote_storage::{
 };
 use parking_lot::Mutex;
 
-use crate::support::segments::{files, metadata, pattern};
+use krabka_remote_storage::testing::segments::{files, metadata, pattern};
 use crate::support::with;
 
 /// One request as it came over the wire.

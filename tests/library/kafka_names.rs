@@ -7,10 +7,8 @@ use std::path::{Path, PathBuf};
 use krabka_remote_storage::layout::{
     self, LEADER_EPOCH_CHECKPOINT_FILE, LogDirState, PARTITION_METADATA_FILE, SEGMENT_FILE_SUFFIXES,
 };
-use krabka_remote_storage::{
-    LeaderEpoch, RemoteLogSegmentDetails, RemoteLogSegmentId, RemoteLogSegmentMetadata,
-    RemoteLogSegmentState, TopicIdPartition, kafka_uuid,
-};
+use krabka_remote_storage::testing::segments::SegmentSpec;
+use krabka_remote_storage::{TopicIdPartition, kafka_uuid};
 
 fn data(dir: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -36,27 +34,10 @@ fn each_name_in_kafkas_tier_is_rendered_as_kafka_did() {
         for file in names(&tier.join(&dir)) {
             let name = layout::parse_segment_file_name(&file).expect(&file);
             assert!(SEGMENT_FILE_SUFFIXES.contains(&name.suffix), "{file}");
-            let metadata = RemoteLogSegmentMetadata::new(
-                RemoteLogSegmentId::new(
-                    TopicIdPartition::new(
-                        partition.topic_id,
-                        &*partition.topic,
-                        partition.partition,
-                    ),
-                    name.segment_id,
-                ),
-                name.base_offset,
-                name.base_offset,
-                -1,
-                0,
-                0,
-                RemoteLogSegmentDetails::new(
-                    0,
-                    RemoteLogSegmentState::CopySegmentStarted,
-                    BTreeMap::from([(LeaderEpoch(0), name.base_offset)]),
-                ),
-            )
-            .unwrap();
+            let (topic, offset) = (&*partition.topic, name.base_offset);
+            let tp = TopicIdPartition::new(partition.topic_id, topic, partition.partition);
+            let spec = SegmentSpec::new(name.segment_id.as_u128(), offset..=offset);
+            let metadata = spec.of(&tp).make();
             assert_eq!(layout::partition_dir_name(&metadata), dir);
             assert_eq!(layout::segment_file_name(&metadata, name.suffix), file);
             let segment = (name.base_offset, name.segment_id);

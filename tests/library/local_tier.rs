@@ -16,7 +16,7 @@ use krabka_remote_storage::{
 };
 use tempfile::TempDir;
 
-use crate::support::segments::{files, metadata, pattern};
+use krabka_remote_storage::testing::segments::{files, metadata, pattern};
 use crate::support::with;
 
 const PART: usize = 64 * 1024;

@@ -1,44 +1,34 @@
 //! The snapshot file: golden values, bad input, and what a round trip keeps.
 
-use std::collections::BTreeMap;
-
 use bytes::BufMut as _;
 use krabka_remote_storage::metadata::RemoteLogMetadataCache;
+use krabka_remote_storage::testing::segments::{SegmentSpec, orders};
 use krabka_remote_storage::topic::{
     CodecError, MetadataEvent, SNAPSHOT_FORMAT_VERSION, Snapshot, SnapshotCaches, SnapshotError,
 };
 use krabka_remote_storage::{
-    LeaderEpoch, PartitionDump, RemoteLogSegmentDetails, RemoteLogSegmentId,
-    RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate, RemoteLogSegmentState,
-    RemotePartitionDeleteState, RlmmCacheDump, TopicIdPartition,
+    PartitionDump, RemoteLogSegmentId, RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate,
+    RemoteLogSegmentState, RemotePartitionDeleteState, RlmmCacheDump, TopicIdPartition,
 };
 use proptest::prelude::*;
 use uuid::Uuid;
 
-use RemoteLogSegmentState::{
-    CopySegmentFinished, CopySegmentStarted, DeleteSegmentFinished, DeleteSegmentStarted,
-};
+use crate::support::metadata_topic::bytes as hex;
+
+use RemoteLogSegmentState::{CopySegmentFinished, DeleteSegmentFinished, DeleteSegmentStarted};
 
 const ADD: &str = "010000076f7264657273000000000000000000000000000000ca0000000700000000000000000000000000000000fe00000000000000000000000000000000630000002a0000000000000064000000000000007b03000000000000000000000000000000000100000000000000320000001000000100";
 const DELETE: &str =
     "010200076f7264657273000000000000000000000000000000ca00000007000000000000000000000000000000";
 
-fn hex(text: &str) -> Vec<u8> {
-    let digits = text.as_bytes().chunks(2);
-    digits
-        .map(|pair| u8::from_str_radix(str::from_utf8(pair).unwrap(), 16).unwrap())
-        .collect()
-}
-
 fn tp() -> TopicIdPartition {
-    TopicIdPartition::new(Uuid::from_u128(0xca), "orders", 7)
+    orders(0xca, 7)
 }
 
 fn segment(id: u128, offsets: (i64, i64), epochs: &[(i32, i64)]) -> RemoteLogSegmentMetadata {
-    let epochs: BTreeMap<_, _> = epochs.iter().map(|&(e, at)| (LeaderEpoch(e), at)).collect();
-    let details = RemoteLogSegmentDetails::new(4096, CopySegmentStarted, epochs);
-    let id = RemoteLogSegmentId::new(tp(), Uuid::from_u128(id));
-    RemoteLogSegmentMetadata::new(id, offsets.0, offsets.1, 100, 42, 123, details).unwrap()
+    let spec = SegmentSpec::new(id, offsets.0..=offsets.1).of(&tp());
+    let spec = spec.size(4096).at(100, 123).broker(42);
+    spec.epochs(epochs).make()
 }
 
 /// The snapshot of the golden with two entries.

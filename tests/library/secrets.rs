@@ -16,7 +16,7 @@ use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::fmt::format::FmtSpan;
 
 use crate::support::alone::alone;
-use crate::support::segments::{files, metadata};
+use krabka_remote_storage::testing::segments::{files, metadata};
 use crate::support::with;
 
 const MARK: &str = "MARKED";

@@ -15,8 +15,8 @@ use krabka_remote_storage::{
 use object_store::ObjectStore;
 use tokio::time::Instant;
 
-use crate::support::segments::{files, metadata, pattern};
-use crate::support::store::{Fate, Outcome, TestStore};
+use krabka_remote_storage::testing::segments::{files, metadata, pattern};
+use krabka_remote_storage::testing::store::{Fate, Outcome, TestStore};
 use crate::support::with;
 
 const LOG_KEY: &str =
@@ -316,7 +316,7 @@ async fn an_upload_that_the_store_has_forgotten_is_started_anew_once() {
         });
         store.forget_requests();
         let other = CopySegment::new(
-            crate::support::segments::metadata(0xfe, 0, 20),
+            krabka_remote_storage::testing::segments::metadata(0xfe, 0, 20),
             files(dir.path(), &log),
         );
         storage.copy(other).await.unwrap_err();

@@ -12,8 +12,8 @@ use krabka_remote_storage::{
 use object_store::ObjectStoreExt;
 use tower::ServiceExt;
 
-use crate::support::segments::metadata;
-use crate::support::store::{Fate, Outcome, TestStore};
+use krabka_remote_storage::testing::segments::metadata;
+use krabka_remote_storage::testing::store::{Fate, Outcome, TestStore};
 use crate::support::with;
 
 fn storage(store: &Arc<TestStore>) -> RemoteStorage {

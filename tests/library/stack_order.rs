@@ -13,8 +13,8 @@ use krabka_remote_storage::{
 };
 use tokio::time::Instant;
 
-use crate::support::segments::{files, metadata};
-use crate::support::store::{Fate, Outcome, TestStore};
+use krabka_remote_storage::testing::segments::{files, metadata};
+use krabka_remote_storage::testing::store::{Fate, Outcome, TestStore};
 use crate::support::with;
 
 fn builder(store: &Arc<TestStore>) -> RemoteStorageBuilder {

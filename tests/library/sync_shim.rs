@@ -16,17 +16,16 @@ use krabka_remote_storage::layers::{DeadlineLayer, TraceLayer};
 use krabka_remote_storage::layout::{SEGMENT_FILE_SUFFIXES, partition_dir_name, segment_file_name};
 use krabka_remote_storage::sync_shim::{BlockingStorageManager, PluginService};
 use krabka_remote_storage::{
-    CopySegment, ErrorKind, FetchIndex, FetchSegment, IndexType, LeaderEpoch, LocalTieredStorage,
-    ObjectStoreConfig, RemoteLogSegmentDetails, RemoteLogSegmentId, RemoteLogSegmentMetadata,
-    RemoteLogSegmentState, RemoteStorage, RemoteStorageError, RemoteStorageManager,
-    S3RemoteStorage, TopicIdPartition, parse_partition_dir_name, parse_segment_file_name,
+    CopySegment, ErrorKind, FetchIndex, FetchSegment, IndexType, LocalTieredStorage,
+    ObjectStoreConfig, RemoteStorage, RemoteStorageError, RemoteStorageManager, S3RemoteStorage,
+    TopicIdPartition, parse_partition_dir_name, parse_segment_file_name,
 };
 use object_store::memory::InMemory;
 use tempfile::TempDir;
 use tower::{ServiceBuilder, ServiceExt as _};
 
-use crate::support::segments::{files, metadata};
-use crate::support::store::TestStore;
+use krabka_remote_storage::testing::segments::{SegmentSpec, files, metadata};
+use krabka_remote_storage::testing::store::TestStore;
 
 const BODY: &[u8] = b"0123456789";
 
@@ -184,15 +183,8 @@ fn a_tier_that_kafka_wrote_is_read_byte_for_byte() {
         let partition = TopicIdPartition::new(name.topic_id, name.topic, name.partition);
         for file in names(&root.join(&dir)) {
             let name = parse_segment_file_name(&file).unwrap();
-            let details = RemoteLogSegmentDetails::new(
-                0,
-                RemoteLogSegmentState::CopySegmentFinished,
-                [(LeaderEpoch(0), name.base_offset)].into(),
-            );
-            let id = RemoteLogSegmentId::new(partition.clone(), name.segment_id);
-            let offset = name.base_offset;
-            let metadata =
-                RemoteLogSegmentMetadata::new(id, offset, offset, -1, 0, 0, details).unwrap();
+            let (id, offset) = (name.segment_id.as_u128(), name.base_offset);
+            let metadata = SegmentSpec::new(id, offset..=offset).of(&partition).make();
             let expected = fs::read(root.join(&dir).join(&file)).unwrap();
             let bytes = if let Some(index) = IndexType::from_suffix(name.suffix) {
                 tier.fetch_index(&metadata, index)
@@ -211,23 +203,8 @@ fn a_topic_name_too_long_for_the_disk_is_an_invalid_argument_and_nothing_is_writ
     let dir = TempDir::new().unwrap();
     let root = dir.path().join("tier");
     let tier = LocalTieredStorage::new(&root);
-    let short = metadata(0x0a, 0, 10);
-    let id = short.remote_log_segment_id();
-    let partition = TopicIdPartition::new(id.topic_id_partition.topic_id, "t".repeat(249), 0);
-    let long = RemoteLogSegmentMetadata::new(
-        RemoteLogSegmentId::new(partition, id.id),
-        0,
-        9,
-        -1,
-        1,
-        0,
-        RemoteLogSegmentDetails::new(
-            10,
-            RemoteLogSegmentState::CopySegmentStarted,
-            [(LeaderEpoch(0), 0)].into(),
-        ),
-    )
-    .unwrap();
+    let partition = TopicIdPartition::new(uuid::Uuid::from_u128(1), "t".repeat(249), 0);
+    let long = SegmentSpec::new(0x0a, 0..=9).of(&partition).size(10).make();
     let data = files(dir.path(), BODY);
     let error = tier.copy_log_segment_data(&long, &data).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");

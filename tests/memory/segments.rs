@@ -19,10 +19,10 @@ use object_store::path::Path;
 use tokio::runtime::Builder;
 
 use crate::support::alone::alone;
-use crate::support::batches::SegmentFiles;
-use crate::support::segments::{files, metadata};
 use crate::support::sink::SinkStore;
 use crate::support::tier::{MadeSegment, MadeTier};
+use krabka_remote_storage::testing::batches::SegmentFiles;
+use krabka_remote_storage::testing::segments::{files, metadata};
 use crate::support::with;
 
 const MIB: usize = 1 << 20;

@@ -1,15 +1,14 @@
 //! What the decoders of the metadata topic allocate: what an event has, and never what a length
 //! only declares.
 
-use std::collections::BTreeMap;
 use std::hint::black_box;
 
+use krabka_remote_storage::testing::segments::{SegmentSpec, orders};
 use krabka_remote_storage::topic::{
     MetadataEvent, SNAPSHOT_FORMAT_VERSION, Snapshot, SnapshotCaches,
 };
 use krabka_remote_storage::{
-    LeaderEpoch, RemoteLogSegmentDetails, RemoteLogSegmentId, RemoteLogSegmentMetadata,
-    RemoteLogSegmentMetadataUpdate, RemoteLogSegmentState, TopicIdPartition,
+    RemoteLogSegmentId, RemoteLogSegmentMetadataUpdate, RemoteLogSegmentState,
 };
 use uuid::Uuid;
 
@@ -29,16 +28,12 @@ fn decoders_allocate_what_is_there_and_not_what_is_declared() {
 }
 
 fn segment_id() -> RemoteLogSegmentId {
-    let tp = TopicIdPartition::new(Uuid::from_u128(0xca), "orders", 7);
-    RemoteLogSegmentId::new(tp, Uuid::from_u128(0xfe))
+    RemoteLogSegmentId::new(orders(0xca, 7), Uuid::from_u128(0xfe))
 }
 
 fn add() -> MetadataEvent {
-    let started = RemoteLogSegmentState::CopySegmentStarted;
-    let epochs = BTreeMap::from([(LeaderEpoch(0), 0)]);
-    let details = RemoteLogSegmentDetails::new(4096, started, epochs);
-    let segment = RemoteLogSegmentMetadata::new(segment_id(), 0, 99, 1, 2, 3, details);
-    MetadataEvent::AddSegment(segment.expect("a valid segment"))
+    let spec = SegmentSpec::new(0xfe, 0..=99).of(&orders(0xca, 7));
+    MetadataEvent::AddSegment(spec.size(4096).at(1, 3).broker(2).make())
 }
 
 fn update() -> MetadataEvent {

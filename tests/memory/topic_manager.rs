@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use krabka_remote_storage::metadata::RemoteLogMetadataCache;
+use krabka_remote_storage::testing::segments::SegmentSpec;
 use krabka_remote_storage::topic::{
     InProcessMetadataEventLog, MetadataEvent, MetadataEventLog, TopicBasedRemoteLogMetadataManager,
     metadata_partition_for,
@@ -30,12 +31,9 @@ fn tp(partition: i32) -> TopicIdPartition {
 
 fn started(partition: i32, number: u32) -> RemoteLogSegmentMetadata {
     let spread = u128::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
-    let id = RemoteLogSegmentId::new(tp(partition), Uuid::from_u128(spread));
     let start = i64::from(number) * 1000;
-    let epochs = BTreeMap::from([(LeaderEpoch(3), start)]);
-    let state = RemoteLogSegmentState::CopySegmentStarted;
-    let details = RemoteLogSegmentDetails::new(1 << 30, state, epochs);
-    RemoteLogSegmentMetadata::new(id, start, start + 999, 1, 1, 1, details).unwrap()
+    let spec = SegmentSpec::new(spread, start..=start + 999).of(&tp(partition));
+    spec.epochs(&[(3, start)]).size(1 << 30).at(1, 1).make()
 }
 
 fn finished(segment: &RemoteLogSegmentMetadata) -> RemoteLogSegmentMetadataUpdate {

@@ -1,6 +1,6 @@
 //! A sealed archive in memory, and hands to change it with.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use krabka_remote_storage::archive::{
     Verdict, VerifyBreakKind, VerifyDepth, VerifyRequest, verify_archive,
 };
 use krabka_remote_storage::layout::{KeyPrefix, segment_key};
+use krabka_remote_storage::testing::segments::SegmentSpec;
 use krabka_remote_storage::{
-    ChainStamp, EpochId, LeaderEpoch, MANIFEST_SUFFIX, ManifestBody, ManifestSignature,
-    ObjectEntry, RemoteLogSegmentDetails, RemoteLogSegmentId, RemoteLogSegmentMetadata,
-    RemoteLogSegmentState, SegmentManifest, Sha256Digest, TopicIdPartition, TrustedManifestKeys,
+    ChainStamp, EpochId, MANIFEST_SUFFIX, ManifestBody, ManifestSignature, ObjectEntry,
+    RemoteLogSegmentMetadata, SegmentManifest, Sha256Digest, TopicIdPartition, TrustedManifestKeys,
     WormArchiver, WormChainRecord, WormError, manifest_head, manifest_signing_bytes,
 };
 use object_store::memory::InMemory;
@@ -133,22 +133,10 @@ pub(crate) fn metadata(
 ) -> RemoteLogSegmentMetadata {
     let topic_id = Uuid::from_u128(u128::from(topic.as_bytes()[0]));
     let tp = TopicIdPartition::new(topic_id, topic, partition);
-    let details = RemoteLogSegmentDetails::new(
-        100,
-        RemoteLogSegmentState::CopySegmentStarted,
-        BTreeMap::from([(LeaderEpoch(0), start_offset)]),
-    );
-    RemoteLogSegmentMetadata::new(
-        RemoteLogSegmentId::new(tp, Uuid::from_u128(id)),
-        start_offset,
-        start_offset + 99,
-        1_713_000_000_000,
-        7,
-        1_713_000_001_000,
-        details,
-    )
-    .unwrap()
-    .with_custom_metadata(WormChainRecord::request(stamp).to_custom_metadata())
+    let spec = SegmentSpec::new(id, start_offset..=start_offset + 99).of(&tp);
+    let spec = spec.at(1_713_000_000_000, 1_713_000_001_000).broker(7);
+    let stamp = WormChainRecord::request(stamp).to_custom_metadata();
+    spec.size(100).make().with_custom_metadata(stamp)
 }
 
 /// The objects that a copy of the segment writes, with their bytes.

@@ -12,15 +12,12 @@
 
 pub mod alone;
 pub mod archive;
-pub mod batches;
 pub mod metadata_topic;
 #[cfg(feature = "cli")]
 pub mod program;
-pub mod segments;
 #[cfg(all(feature = "aws", feature = "gcp", feature = "azure"))]
 pub mod servers;
 pub mod sink;
-pub mod store;
 pub mod tier;
 
 /// A value with some of its fields changed: from outside of the crate a `#[non_exhaustive]` struct

@@ -9,17 +9,16 @@ use krabka_remote_storage::layers::RemoteIndexCache;
 use krabka_remote_storage::layout::{KeyPrefix, segment_key};
 use krabka_remote_storage::metadata::InmemoryRemoteLogMetadataManager;
 use krabka_remote_storage::{
-    IndexType, LOG_FILE_SUFFIX, LeaderEpoch, RemoteLogMetadataStore, RemoteLogReader,
-    RemoteLogSegmentDetails, RemoteLogSegmentId, RemoteLogSegmentMetadata,
+    IndexType, LOG_FILE_SUFFIX, RemoteLogMetadataStore, RemoteLogReader, RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate, RemoteLogSegmentState, RemoteStorage, RemoteStorageBuilder,
     TopicIdPartition,
 };
 use object_store::ObjectStoreExt as _;
 use object_store::path::Path;
-use uuid::Uuid;
 
-use super::batches::{SegmentFiles, UniformLog};
-use super::store::TestStore;
+use krabka_remote_storage::testing::batches::{SegmentFiles, UniformLog};
+use krabka_remote_storage::testing::segments::{SegmentSpec, orders};
+use krabka_remote_storage::testing::store::TestStore;
 use crate::support::with;
 
 /// A tier, and the metadata of what is in it.
@@ -77,25 +76,11 @@ impl MadeSegment {
     }
 
     pub fn metadata(&self) -> RemoteLogSegmentMetadata {
-        let epochs = self.epochs.iter();
-        let details = RemoteLogSegmentDetails::new(
-            self.size,
-            RemoteLogSegmentState::CopySegmentStarted,
-            epochs
-                .map(|(&epoch, &start)| (LeaderEpoch(epoch), start))
-                .collect(),
-        );
-        RemoteLogSegmentMetadata::new(
-            RemoteLogSegmentId::new(self.partition_id(), Uuid::from_u128(self.id)),
-            self.start_offset,
-            self.end_offset,
-            self.max_timestamp,
-            1,
-            0,
-            details,
-        )
-        .unwrap()
-        .with_txn_index_empty(self.txn_index_empty)
+        let epochs: Vec<_> = self.epochs.clone().into_iter().collect();
+        let spec = SegmentSpec::new(self.id, self.start_offset..=self.end_offset);
+        let spec = spec.of(&self.partition_id()).epochs(&epochs);
+        let segment = spec.size(self.size).at(self.max_timestamp, 0).make();
+        segment.with_txn_index_empty(self.txn_index_empty)
     }
 
     /// The key of one of its objects.
@@ -141,7 +126,7 @@ impl MadeSegment {
 
 /// Partition `orders-N`.
 pub fn partition(index: i32) -> TopicIdPartition {
-    TopicIdPartition::new(Uuid::from_u128(1), "orders", index)
+    orders(1, index)
 }
 
 impl MadeTier {

@@ -1,18 +1,18 @@
 //! Writers that go on whatever happens to the brokers, and what must be true of their events.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures::future::join_all;
+use krabka_remote_storage::testing::segments::{SegmentSpec, orders};
 use krabka_remote_storage::topic::{
     EventOutcome, KafkaMetadataEventLog, KafkaMetadataLogConfig, MetadataEvent,
     MetadataEventLog as _, TopicBasedRemoteLogMetadataManager,
 };
 use krabka_remote_storage::{
-    ErrorKind, LeaderEpoch, RemoteLogMetadataStore as _, RemoteLogSegmentDetails,
-    RemoteLogSegmentId, RemoteLogSegmentMetadata, RemoteLogSegmentState, RemoteStorageError,
+    ErrorKind, RemoteLogMetadataStore as _, RemoteLogSegmentMetadata, RemoteStorageError,
     TopicIdPartition,
 };
 use uuid::Uuid;
@@ -68,15 +68,12 @@ impl Progress {
 /// The partition of a writer.
 fn partition(writer: usize) -> TopicIdPartition {
     let number = i32::try_from(writer).unwrap();
-    TopicIdPartition::new(Uuid::from_u128(0xca), "orders", number)
+    orders(0xca, number)
 }
 
 fn segment(writer: usize, number: i64) -> RemoteLogSegmentMetadata {
-    let epochs = BTreeMap::from([(LeaderEpoch(0), number)]);
-    let details =
-        RemoteLogSegmentDetails::new(1, RemoteLogSegmentState::CopySegmentStarted, epochs);
-    let id = RemoteLogSegmentId::new(partition(writer), Uuid::new_v4());
-    RemoteLogSegmentMetadata::new(id, number, number, 0, 1, 1, details).unwrap()
+    let spec = SegmentSpec::new(Uuid::new_v4().as_u128(), number..=number);
+    spec.of(&partition(writer)).at(0, 1).make()
 }
 
 async fn write(

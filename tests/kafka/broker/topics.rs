@@ -1,17 +1,16 @@
 //! A topic that is not what it was, or not what it should be: detected, named, and never passed
 //! over in silence.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use krabka_remote_storage::testing::segments::{SegmentSpec, orders};
 use krabka_remote_storage::topic::{
     KafkaMetadataEventLog, KafkaMetadataLogConfig, MetadataEventLog as _, MetadataLogError,
     TopicFinding, metadata_partition_for,
 };
 use krabka_remote_storage::{
-    LeaderEpoch, RemoteLogMetadataStore as _, RemoteLogSegmentDetails, RemoteLogSegmentId,
-    RemoteLogSegmentMetadata, RemoteLogSegmentState, RemoteStorageError, TopicIdPartition,
+    RemoteLogMetadataStore as _, RemoteLogSegmentMetadata, RemoteStorageError, TopicIdPartition,
 };
 use rdkafka::admin::{NewPartitions, TopicReplication};
 use rdkafka::{Offset, TopicPartitionList};
@@ -23,17 +22,14 @@ use super::oracle::all_records;
 /// A partition whose events are in this one of the metadata partitions.
 fn partition_in(metadata_partition: i32, count: i32) -> TopicIdPartition {
     (0..1_000)
-        .map(|partition| TopicIdPartition::new(Uuid::from_u128(0xca), "orders", partition))
+        .map(|partition| orders(0xca, partition))
         .find(|tp| metadata_partition_for(tp, count) == metadata_partition)
         .unwrap()
 }
 
 fn segment(tp: &TopicIdPartition, start: i64) -> RemoteLogSegmentMetadata {
-    let epochs = BTreeMap::from([(LeaderEpoch(0), start)]);
-    let details =
-        RemoteLogSegmentDetails::new(1, RemoteLogSegmentState::CopySegmentStarted, epochs);
-    let id = RemoteLogSegmentId::new(tp.clone(), Uuid::new_v4());
-    RemoteLogSegmentMetadata::new(id, start, start + 9, 0, 1, 1, details).unwrap()
+    let spec = SegmentSpec::new(Uuid::new_v4().as_u128(), start..=start + 9);
+    spec.of(tp).at(0, 1).make()
 }
 
 async fn add(managed: &Managed, tp: &TopicIdPartition, count: i64) {

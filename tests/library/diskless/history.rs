@@ -11,7 +11,7 @@ use krabka_remote_storage::diskless::{
 use proptest::prelude::*;
 
 use super::samples::{TOPIC_ID, orders};
-use crate::support::batches::BatchSpec;
+use krabka_remote_storage::testing::batches::BatchSpec;
 
 const PARTITIONS: i32 = 3;
 

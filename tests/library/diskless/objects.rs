@@ -6,7 +6,7 @@ use krabka_remote_storage::diskless::{
 use proptest::prelude::*;
 
 use super::samples::{OBJECT, TOPIC_ID, unhex};
-use crate::support::batches::BatchSpec;
+use krabka_remote_storage::testing::batches::BatchSpec;
 
 /// Where the footer of the golden object begins.
 const FOOTER: usize = 13;

@@ -3,7 +3,7 @@
 use krabka_remote_storage::diskless::{WalCaptureProjection, WalPartition, WalRead, whole_batches};
 
 use super::samples::{TOPIC_ID, publish, raise_floor, range, unhex};
-use crate::support::batches::BatchSpec;
+use krabka_remote_storage::testing::batches::BatchSpec;
 
 /// Offsets 10 to 14 and 20 to 29 in object a, 30 to 39 in object b; nothing between 15 and 19.
 fn projection() -> WalCaptureProjection {

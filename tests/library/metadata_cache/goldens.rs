@@ -362,9 +362,8 @@ fn g14_the_log_size_counts_every_state_once_in_each_epoch() {
     // Six times this is more than an i32 holds.
     const S: i32 = 700_000_000;
     let sized = |id, size, epochs: &[(i32, i64)]| {
-        let epochs = epochs.iter().map(|&(e, at)| (LeaderEpoch(e), at)).collect();
-        let details = RemoteLogSegmentDetails::new(size, CopySegmentStarted, epochs);
-        RemoteLogSegmentMetadata::new(segment_id(id), 0, 100, -1, 1, 1, details).unwrap()
+        let spec = SegmentSpec::new(id, 0..=100).of(&tp()).size(size);
+        spec.epochs(epochs).at(-1, 1).make()
     };
     let log_size = |cache: &RemoteLogMetadataCache, epoch| cache.log_size(LeaderEpoch(epoch));
     let s = i64::from(S);

@@ -6,9 +6,9 @@ mod kafka_answers;
 mod model;
 mod properties;
 mod replayed;
-use std::collections::BTreeMap;
 
 use krabka_remote_storage::metadata::{RemoteLogMetadataCache, SegmentView};
+use krabka_remote_storage::testing::segments::{SegmentSpec, orders};
 use krabka_remote_storage::{
     CustomMetadata, LeaderEpoch, RemoteLogSegmentDetails, RemoteLogSegmentId,
     RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate, RemoteLogSegmentState,
@@ -17,7 +17,7 @@ use krabka_remote_storage::{
 use uuid::Uuid;
 
 fn tp() -> TopicIdPartition {
-    TopicIdPartition::new(Uuid::from_u128(0xca), "orders", 7)
+    orders(0xca, 7)
 }
 
 fn segment_id(id: u128) -> RemoteLogSegmentId {
@@ -26,10 +26,8 @@ fn segment_id(id: u128) -> RemoteLogSegmentId {
 
 /// A segment `start..=end` whose copy has begun.
 fn started(id: u128, start: i64, end: i64, epochs: &[(i32, i64)]) -> RemoteLogSegmentMetadata {
-    let epochs: BTreeMap<_, _> = epochs.iter().map(|&(e, at)| (LeaderEpoch(e), at)).collect();
-    let details =
-        RemoteLogSegmentDetails::new(1024, RemoteLogSegmentState::CopySegmentStarted, epochs);
-    RemoteLogSegmentMetadata::new(segment_id(id), start, end, 1_000, 1, 10, details).unwrap()
+    let spec = SegmentSpec::new(id, start..=end).of(&tp()).size(1024);
+    spec.epochs(epochs).at(1_000, 10).make()
 }
 
 fn update(id: u128, state: RemoteLogSegmentState) -> RemoteLogSegmentMetadataUpdate {

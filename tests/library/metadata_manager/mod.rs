@@ -6,12 +6,10 @@ mod dump;
 mod in_memory;
 mod stand_ins;
 
-use std::collections::BTreeMap;
-
+use krabka_remote_storage::testing::segments::{SegmentSpec, orders as tp};
 use krabka_remote_storage::{
-    LeaderEpoch, RemoteLogMetadataManager, RemoteLogSegmentDetails, RemoteLogSegmentId,
-    RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate, RemoteLogSegmentState,
-    TopicIdPartition,
+    LeaderEpoch, RemoteLogMetadataManager, RemoteLogSegmentId, RemoteLogSegmentMetadata,
+    RemoteLogSegmentMetadataUpdate, RemoteLogSegmentState, TopicIdPartition,
 };
 use uuid::Uuid;
 
@@ -20,10 +18,6 @@ use RemoteLogSegmentState::{
 };
 
 const EPOCH: LeaderEpoch = LeaderEpoch(0);
-
-fn tp(topic: u128, partition: i32) -> TopicIdPartition {
-    TopicIdPartition::new(Uuid::from_u128(topic), "orders", partition)
-}
 
 fn segment_id(tp: &TopicIdPartition, id: u128) -> RemoteLogSegmentId {
     RemoteLogSegmentId::new(tp.clone(), Uuid::from_u128(id))
@@ -35,9 +29,8 @@ fn segment_in(
     offsets: (i64, i64),
     state: RemoteLogSegmentState,
 ) -> RemoteLogSegmentMetadata {
-    let details = RemoteLogSegmentDetails::new(1024, state, BTreeMap::from([(EPOCH, offsets.0)]));
-    RemoteLogSegmentMetadata::new(segment_id(tp, id), offsets.0, offsets.1, 1, 1, 1, details)
-        .unwrap()
+    let spec = SegmentSpec::new(id, offsets.0..=offsets.1).of(tp);
+    spec.size(1024).at(1, 1).state(state).make()
 }
 
 fn started(tp: &TopicIdPartition, id: u128, start: i64, end: i64) -> RemoteLogSegmentMetadata {

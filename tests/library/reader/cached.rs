@@ -10,9 +10,9 @@ use krabka_remote_storage::{ErrorKind, RemoteLogReader};
 use tempfile::TempDir;
 
 use super::{EPOCH, KIB, MIB, read, scattered, spans, try_read};
-use crate::support::batches::{BatchSpec, SegmentFiles, UniformLog};
-use crate::support::store::{Fate, Outcome};
 use crate::support::tier::{MadeSegment, MadeTier, partition};
+use krabka_remote_storage::testing::batches::{BatchSpec, SegmentFiles, UniformLog};
+use krabka_remote_storage::testing::store::{Fate, Outcome};
 
 const BATCH: usize = 16 * KIB;
 const RECORDS: i32 = 10;

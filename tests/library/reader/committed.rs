@@ -17,8 +17,8 @@ use krabka_remote_storage::{
 use parking_lot::Mutex;
 
 use super::{EPOCH, KIB, MIB};
-use crate::support::batches::{BatchSpec, SegmentFiles};
 use crate::support::tier::{MadeSegment, MadeTier, partition};
+use krabka_remote_storage::testing::batches::{BatchSpec, SegmentFiles};
 
 /// A batch of one record of a transaction.
 fn data(offset: i64, producer_id: i64) -> BatchSpec {

@@ -10,9 +10,9 @@ use krabka_remote_storage::{ErrorKind, RemoteLogReader};
 use proptest::prelude::*;
 
 use super::{EPOCH, spans, try_read};
-use crate::support::batches::{BatchSpec, SegmentFiles};
-use crate::support::store::Fate;
 use crate::support::tier::{MadeSegment, MadeTier, partition};
+use krabka_remote_storage::testing::batches::{BatchSpec, SegmentFiles};
+use krabka_remote_storage::testing::store::Fate;
 
 /// More requests than any read of the logs here may take.
 const ENDLESS: usize = 2_000;

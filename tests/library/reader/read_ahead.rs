@@ -6,9 +6,9 @@ use krabka_remote_storage::RemoteLogReader;
 use std::sync::Arc;
 
 use super::{EPOCH, KIB, MIB, read, spans, try_read};
-use crate::support::batches::{SegmentFiles, UniformLog};
-use crate::support::store::{Fate, Outcome};
 use crate::support::tier::{MadeSegment, MadeTier, partition};
+use krabka_remote_storage::testing::batches::{SegmentFiles, UniformLog};
+use krabka_remote_storage::testing::store::{Fate, Outcome};
 
 const BATCH: usize = 16 * KIB;
 const RECORDS: i32 = 10;
@@ -168,7 +168,8 @@ async fn what_was_read_ahead_is_never_answered_to_another_partition_or_epoch() {
     let mut of_old = MadeSegment::new(1, &old);
     let mut new = SegmentFiles::new(100);
     for base_offset in (100..1_000).step_by(5) {
-        let batch = crate::support::batches::BatchSpec::new(base_offset, 5, 8 * KIB);
+        let batch =
+            krabka_remote_storage::testing::batches::BatchSpec::new(base_offset, 5, 8 * KIB);
         new.append(&batch.epoch(1));
     }
     let new = new.roll();

@@ -1,8 +1,8 @@
 //! How many requests a read of one place takes, and how many bytes.
 
 use super::{KIB, MIB, read, scattered, spans};
-use crate::support::batches::{BatchSpec, SegmentFiles, UniformLog};
 use crate::support::tier::{MadeSegment, MadeTier};
+use krabka_remote_storage::testing::batches::{BatchSpec, SegmentFiles, UniformLog};
 
 const BATCH: usize = 16 * KIB;
 /// Records of a batch.

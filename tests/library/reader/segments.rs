@@ -9,9 +9,9 @@ use object_store::ObjectStoreExt as _;
 use std::sync::Arc;
 
 use super::{KIB, MIB, read, spans, try_read};
-use crate::support::batches::{BatchSpec, SegmentFiles};
-use crate::support::store::Fate;
 use crate::support::tier::{MadeSegment, MadeTier, partition};
+use krabka_remote_storage::testing::batches::{BatchSpec, SegmentFiles};
+use krabka_remote_storage::testing::store::Fate;
 
 const BATCH: usize = 16 * KIB;
 

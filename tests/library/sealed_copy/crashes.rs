@@ -25,7 +25,7 @@ use super::leader::{
     KEY_ID, RULES, archive, archiver, archiver_as, builder, copy_to, epoch, public, record,
     trusted, verify, verify_with,
 };
-use crate::support::store::{Fate, Outcome, TestStore};
+use krabka_remote_storage::testing::store::{Fate, Outcome, TestStore};
 use crate::support::with;
 
 /// A leader of one partition: what its metadata store knows. It outlives processes.

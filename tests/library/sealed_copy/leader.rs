@@ -17,8 +17,8 @@ use object_store::ObjectStore;
 use tempfile::TempDir;
 use uuid::Uuid;
 
-use crate::support::segments::{files, metadata, pattern};
-use crate::support::store::TestStore;
+use krabka_remote_storage::testing::segments::{files, metadata, pattern};
+use krabka_remote_storage::testing::store::TestStore;
 use crate::support::with;
 
 pub(crate) const KEY_ID: &str = "worm-key-1";

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use tokio::runtime::Builder;
 
 use super::leader::{RULES, archiver, genesis};
-use crate::support::segments::{files, metadata, pattern};
+use krabka_remote_storage::testing::segments::{files, metadata, pattern};
 
 /// The threads of the test's runtime, apart from those of all other tests.
 const THREADS: &str = "sealing";

@@ -9,7 +9,7 @@ use object_store::ObjectStore;
 use tempfile::TempDir;
 
 use super::leader::{RULES, archive, builder, copy_to, epoch, genesis, record, trusted, verify};
-use crate::support::store::TestStore;
+use krabka_remote_storage::testing::store::TestStore;
 
 const DIRECTORY: &str = "orders-0-AAAAAAAAAAAAAAAAAAAAAQ";
 

@@ -6,8 +6,10 @@ mod fixtures;
 mod goldens;
 mod poison;
 mod properties;
+
 use std::collections::BTreeMap;
 
+use krabka_remote_storage::testing::segments::{self, SegmentSpec};
 use krabka_remote_storage::topic::MetadataEvent;
 use krabka_remote_storage::{
     CustomMetadata, LeaderEpoch, RemoteLogSegmentDetails, RemoteLogSegmentId,
@@ -32,7 +34,7 @@ const UPDATE: &str = concat!(
 );
 
 fn orders() -> TopicIdPartition {
-    TopicIdPartition::new(Uuid::from_u128(0xca), "orders", 7)
+    segments::orders(0xca, 7)
 }
 
 /// A segment of the golden values: what they differ in has a default.
@@ -60,18 +62,10 @@ impl Default for Segment {
 
 impl Segment {
     fn build(self) -> RemoteLogSegmentMetadata {
-        let epochs = self.epochs.into_iter();
-        let epochs: BTreeMap<_, _> = epochs.map(|(epoch, at)| (LeaderEpoch(epoch), at)).collect();
-        RemoteLogSegmentMetadata::new(
-            RemoteLogSegmentId::new(self.tp, Uuid::from_u128(0xfe)),
-            0,
-            self.end_offset,
-            self.max_timestamp_ms,
-            42,
-            123,
-            RemoteLogSegmentDetails::new(self.size, self.state, epochs),
-        )
-        .unwrap()
+        let spec = SegmentSpec::new(0xfe, 0..=self.end_offset).of(&self.tp);
+        let spec = spec.at(self.max_timestamp_ms, 123).broker(42);
+        let spec = spec.size(self.size).state(self.state);
+        spec.epochs(&self.epochs).make()
     }
 
     fn add(self) -> MetadataEvent {

@@ -8,17 +8,17 @@ mod scripted_log;
 mod simulation;
 mod writes;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use krabka_remote_storage::testing::segments::{SegmentSpec, orders};
 use krabka_remote_storage::topic::{
     MetadataEvent, MetadataEventLog, TopicBasedRemoteLogMetadataManager, TopicManagerConfig,
     metadata_partition_for,
 };
 use krabka_remote_storage::{
-    LeaderEpoch, RemoteLogSegmentDetails, RemoteLogSegmentId, RemoteLogSegmentMetadata,
-    RemoteLogSegmentMetadataUpdate, RemoteLogSegmentState, TopicIdPartition,
+    LeaderEpoch, RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate, RemoteLogSegmentState,
+    TopicIdPartition,
 };
 use tempfile::TempDir;
 use tokio::runtime::Handle;
@@ -32,16 +32,14 @@ pub(crate) const PARTITIONS: i32 = 4;
 /// A partition whose events are in this metadata partition.
 pub(crate) fn tp_in(metadata_partition: i32) -> TopicIdPartition {
     (0..1000)
-        .map(|partition| TopicIdPartition::new(Uuid::from_u128(0xca), "orders", partition))
+        .map(|partition| orders(0xca, partition))
         .find(|tp| metadata_partition_for(tp, PARTITIONS) == metadata_partition)
         .unwrap()
 }
 
 pub(crate) fn segment(tp: &TopicIdPartition, id: u128, start: i64) -> RemoteLogSegmentMetadata {
-    let epochs = BTreeMap::from([(EPOCH, start)]);
-    let details = RemoteLogSegmentDetails::new(1024, CopySegmentStarted, epochs);
-    let id = RemoteLogSegmentId::new(tp.clone(), Uuid::from_u128(id));
-    RemoteLogSegmentMetadata::new(id, start, start + 9, 1, 1, 1, details).unwrap()
+    let spec = SegmentSpec::new(id, start..=start + 9).of(tp);
+    spec.size(1024).at(1, 1).make()
 }
 
 pub(crate) fn update(

@@ -74,17 +74,16 @@ impl Simulation {
         let tp = tp(self.dice.random_range(0..TOPIC_PARTITIONS));
         let start = self.dice.random_range(0..20) * 10;
         let first = self.dice.random_range(0..3);
-        let mut epochs = BTreeMap::from([(LeaderEpoch(first), start)]);
+        let mut epochs = vec![(first, start)];
         if self.dice.random_bool(0.3) {
-            epochs.insert(LeaderEpoch(first + 1), start + 5);
+            epochs.push((first + 1, start + 5));
         }
-        let id = RemoteLogSegmentId::new(tp, Uuid::from_u128(self.dice.random()));
+        let id = self.dice.random();
         let end = start + self.dice.random_range(5..30);
         let at = self.dice.random_range(0..1000);
-        let details = RemoteLogSegmentDetails::new(1024, CopySegmentStarted, epochs);
-        let segment = RemoteLogSegmentMetadata::new(id, start, end, 1, 1, at, details)
-            .unwrap()
-            .with_txn_index_empty(self.dice.random_bool(0.5));
+        let spec = SegmentSpec::new(id, start..=end).of(&tp).size(1024);
+        let segment = spec.epochs(&epochs).at(1, at).make();
+        let segment = segment.with_txn_index_empty(self.dice.random_bool(0.5));
         self.segments.push(segment.clone());
         segment
     }

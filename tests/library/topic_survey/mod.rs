@@ -4,14 +4,14 @@ mod comparison;
 mod named;
 mod survey;
 
-use std::collections::BTreeMap;
 use std::time::{Duration, UNIX_EPOCH};
 
 use krabka_remote_storage::metadata::RemoteLogMetadataCache;
 use krabka_remote_storage::ops::Listing;
+use krabka_remote_storage::testing::segments::{self, SegmentSpec};
 use krabka_remote_storage::{
-    LeaderEpoch, RemoteLogSegmentDetails, RemoteLogSegmentId, RemoteLogSegmentMetadata,
-    RemoteLogSegmentMetadataUpdate, RemoteLogSegmentState, TopicIdPartition, kafka_uuid,
+    LeaderEpoch, RemoteLogSegmentId, RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate,
+    RemoteLogSegmentState, TopicIdPartition, kafka_uuid,
 };
 use object_store::ObjectMeta;
 use object_store::path::Path;
@@ -29,7 +29,7 @@ const SUFFIXES: [&str; 5] = [
 const LOG_BYTES: u64 = 1024;
 
 fn orders() -> TopicIdPartition {
-    TopicIdPartition::new(Uuid::from_u128(0xca), "orders", 7)
+    segments::orders(0xca, 7)
 }
 
 fn segment_id(id: u128) -> RemoteLogSegmentId {
@@ -38,14 +38,9 @@ fn segment_id(id: u128) -> RemoteLogSegmentId {
 
 /// Ten offsets in epoch 0, whose copy began at this time.
 fn started(id: u128, start: i64, event_timestamp_ms: i64) -> RemoteLogSegmentMetadata {
-    let details = RemoteLogSegmentDetails::new(
-        i32::try_from(LOG_BYTES).unwrap(),
-        RemoteLogSegmentState::CopySegmentStarted,
-        BTreeMap::from([(LeaderEpoch(0), start)]),
-    );
-    let id = segment_id(id);
-    RemoteLogSegmentMetadata::new(id, start, start + 9, 1_000, 1, event_timestamp_ms, details)
-        .unwrap()
+    let spec = SegmentSpec::new(id, start..=start + 9).of(&orders());
+    let spec = spec.size(i32::try_from(LOG_BYTES).unwrap());
+    spec.at(1_000, event_timestamp_ms).make()
 }
 
 fn update(id: u128, time: i64, state: RemoteLogSegmentState) -> RemoteLogSegmentMetadataUpdate {

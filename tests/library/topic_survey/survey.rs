@@ -125,13 +125,9 @@ async fn a_real_topic_gives_every_answer_of_kafkas_own_store() {
 async fn poison_records_are_counted_by_reason_shown_and_passed_over() {
     let log = InProcessMetadataEventLog::new(1);
     let another_state = {
-        let details = RemoteLogSegmentDetails::new(
-            1,
-            RemoteLogSegmentState::CopySegmentFinished,
-            BTreeMap::from([(LeaderEpoch(0), 0)]),
-        );
-        let add = RemoteLogSegmentMetadata::new(segment_id(9), 0, 9, 1, 1, 1, details);
-        MetadataEvent::AddSegment(add.unwrap()).encode()
+        let add = SegmentSpec::new(9, 0..=9).of(&orders()).at(1, 1);
+        let add = add.state(RemoteLogSegmentState::CopySegmentFinished);
+        MetadataEvent::AddSegment(add.make()).encode()
     };
     let first_state = {
         let state = RemoteLogSegmentState::CopySegmentStarted;

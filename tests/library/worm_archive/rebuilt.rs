@@ -3,11 +3,11 @@
 use futures::TryStreamExt as _;
 use krabka_remote_storage::archive::{VerifyBreakKind, VerifyRequest, authenticate_archive};
 use krabka_remote_storage::rebuild::dump_archive;
+use krabka_remote_storage::testing::segments::SegmentSpec;
 use krabka_remote_storage::{
     AuthenticatedArchive, ChainStamp, InmemoryRemoteLogMetadataManager, LeaderEpoch,
-    RemoteLogMetadataManager as _, RemoteLogSegmentDetails, RemoteLogSegmentId,
-    RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate, RemoteLogSegmentState,
-    RemoteStorageError, TopicIdPartition, WormChainRecord, WormError,
+    RemoteLogMetadataManager as _, RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate,
+    RemoteLogSegmentState, RemoteStorageError, TopicIdPartition, WormChainRecord, WormError,
 };
 use object_store::ObjectStoreExt as _;
 use object_store::path::Path;
@@ -60,27 +60,14 @@ fn segment(
     stamp: ChainStamp,
 ) -> RemoteLogSegmentMetadata {
     let tp = TopicIdPartition::new(Uuid::from_u128(0x70), "deep.topic_1", 3);
-    let epochs = epochs
-        .iter()
-        .map(|(epoch, offset)| (LeaderEpoch(*epoch), *offset));
-    let details = RemoteLogSegmentDetails::new(
-        4321,
-        RemoteLogSegmentState::CopySegmentStarted,
-        epochs.collect(),
-    );
-    let id = Uuid::from_u128(0x9000 + u128::try_from(event_timestamp_ms).unwrap());
-    RemoteLogSegmentMetadata::new(
-        RemoteLogSegmentId::new(tp, id),
-        start,
-        end,
-        event_timestamp_ms - 7,
-        i32::try_from(event_timestamp_ms % 5).unwrap(),
-        event_timestamp_ms,
-        details,
-    )
-    .unwrap()
-    .with_txn_index_empty(start % 200 == 0)
-    .with_custom_metadata(WormChainRecord::request(stamp).to_custom_metadata())
+    let id = 0x9000 + u128::try_from(event_timestamp_ms).unwrap();
+    let spec = SegmentSpec::new(id, start..=end).of(&tp).size(4321);
+    let spec = spec.at(event_timestamp_ms - 7, event_timestamp_ms);
+    let spec = spec.broker(i32::try_from(event_timestamp_ms % 5).unwrap());
+    let segment = spec.epochs(epochs).make();
+    segment
+        .with_txn_index_empty(start % 200 == 0)
+        .with_custom_metadata(WormChainRecord::request(stamp).to_custom_metadata())
 }
 
 /// First and last offset, and where leader epochs begin.

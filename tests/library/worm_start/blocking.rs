@@ -9,8 +9,8 @@ use krabka_remote_storage::{
 use tempfile::TempDir;
 use uuid::Uuid;
 
-use crate::support::segments::{files, metadata, pattern};
-use crate::support::store::TestStore;
+use krabka_remote_storage::testing::segments::{files, metadata, pattern};
+use krabka_remote_storage::testing::store::TestStore;
 use crate::support::with;
 
 fn unprotected() -> WormConfig {

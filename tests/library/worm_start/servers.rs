@@ -2,7 +2,6 @@
 //!
 //! The partitions are those that Apache Kafka wrote.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path as FilePath, PathBuf};
 use std::sync::Arc;
@@ -13,9 +12,8 @@ use krabka_remote_storage::backends::{Backend, HttpStoreConnector};
 use krabka_remote_storage::model::CopyReceipt;
 use krabka_remote_storage::ops::{Head, StoreTarget};
 use krabka_remote_storage::{
-    ChainStamp, CopySegment, DeleteSegment, EpochId, ErrorKind, FetchSegment, LeaderEpoch,
-    LogSegmentData, ObjectStoreConfig, RemoteLogSegmentDetails, RemoteLogSegmentId,
-    RemoteLogSegmentMetadata, RemoteLogSegmentState, RemoteStorage, RemoteStorageError, S3Config,
+    ChainStamp, CopySegment, DeleteSegment, EpochId, ErrorKind, FetchSegment,
+    LogSegmentData, ObjectStoreConfig, RemoteStorage, RemoteStorageError, S3Config,
     TopicIdPartition, VerifyDepth, VerifyRequest, WormChainRecord, verify_archive,
 };
 use object_store::ClientOptions;
@@ -27,8 +25,8 @@ use uuid::Uuid;
 
 use super::{signed, trusted};
 use crate::support::metadata_topic::data;
-use crate::support::segments::pattern;
 use crate::support::servers;
+use krabka_remote_storage::testing::segments::{SegmentSpec, pattern};
 use crate::support::with;
 
 /// The smallest part that S3 takes.
@@ -142,31 +140,20 @@ fn closed_segments(name: &str, partition: &TopicIdPartition) -> Vec<CopySegment>
                 .clone()
                 .map(|(epoch, start)| format!("{epoch} {start}\n"))
                 .collect();
-            let mut epochs = BTreeMap::new();
+            let mut epochs = Vec::new();
             for &(epoch, start) in known {
                 if start <= base {
                     epochs.clear();
                 }
-                epochs.insert(LeaderEpoch(epoch), start.max(base));
+                epochs.push((epoch, start.max(base)));
             }
             let log = file(base, ".log");
             let size = fs::metadata(&log).unwrap().len();
             let transactions = there(file(base, ".txnindex"));
-            let metadata = RemoteLogSegmentMetadata::new(
-                RemoteLogSegmentId::new(partition.clone(), Uuid::new_v4()),
-                base,
-                end,
-                -1,
-                1,
-                0,
-                RemoteLogSegmentDetails::new(
-                    i32::try_from(size).unwrap(),
-                    RemoteLogSegmentState::CopySegmentStarted,
-                    epochs,
-                ),
-            )
-            .unwrap()
-            .with_txn_index_empty(transactions.is_none());
+            let spec = SegmentSpec::new(Uuid::new_v4().as_u128(), base..=end);
+            let spec = spec.of(&partition).size(i32::try_from(size).unwrap());
+            let metadata = spec.epochs(&epochs).make();
+            let metadata = metadata.with_txn_index_empty(transactions.is_none());
             let files = LogSegmentData {
                 log_segment: log,
                 offset_index: file(base, ".index"),
@@ -189,13 +176,8 @@ fn large_segment(dir: &FilePath) -> CopySegment {
         path
     };
     let partition = TopicIdPartition::new(Uuid::from_u128(9), "large", 0);
-    let details = RemoteLogSegmentDetails::new(
-        i32::try_from(log.len()).unwrap(),
-        RemoteLogSegmentState::CopySegmentStarted,
-        BTreeMap::from([(LeaderEpoch(0), 0)]),
-    );
-    let id = RemoteLogSegmentId::new(partition, Uuid::new_v4());
-    let metadata = RemoteLogSegmentMetadata::new(id, 0, 9, -1, 1, 0, details).unwrap();
+    let spec = SegmentSpec::new(Uuid::new_v4().as_u128(), 0..=9).of(&partition);
+    let metadata = spec.size(i32::try_from(log.len()).unwrap()).make();
     let files = LogSegmentData {
         log_segment: write("0.log", &log),
         offset_index: write("0.index", b"offset index"),

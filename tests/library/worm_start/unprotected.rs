@@ -14,8 +14,8 @@ use tempfile::TempDir;
 use uuid::Uuid;
 
 use super::{signed, trusted};
-use crate::support::segments::{files, metadata, pattern};
-use crate::support::store::{Fate, Outcome, TestStore};
+use krabka_remote_storage::testing::segments::{files, metadata, pattern};
+use krabka_remote_storage::testing::store::{Fate, Outcome, TestStore};
 use crate::support::with;
 
 const PART: usize = 1 << 20;

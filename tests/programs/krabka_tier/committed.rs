@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use krabka_remote_storage::index::Batches;
 
 use super::consumer::{committed, first_open, read};
-use crate::support::batches::{BatchSpec, SegmentFiles};
 use crate::support::program::{Run, Scratch, special_offset};
+use krabka_remote_storage::testing::batches::{BatchSpec, SegmentFiles};
 
 const PARTITIONS: [i32; 2] = [0, 1];
 

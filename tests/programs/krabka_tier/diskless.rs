@@ -12,8 +12,8 @@ use krabka_remote_storage::diskless::{
 use krabka_remote_storage::{ChainHead, ObjectEntry, Sha256Digest, WormArchiver};
 use uuid::Uuid;
 
-use crate::support::batches::BatchSpec;
 use crate::support::program::{Run, Scratch, run};
+use krabka_remote_storage::testing::batches::BatchSpec;
 
 const TOPIC_ID: Uuid = Uuid::from_u128(1);
 const TOPIC_ID_TEXT: &str = "AAAAAAAAAAAAAAAAAAAAAQ";

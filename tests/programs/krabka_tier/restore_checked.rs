@@ -8,8 +8,8 @@ use krabka_remote_storage::index::Batches;
 
 use super::committed::made_partition;
 use super::restore::{files, names, restore};
-use crate::support::batches::{BatchSpec, SegmentFiles};
 use crate::support::program::{Scratch, test_data};
+use krabka_remote_storage::testing::batches::{BatchSpec, SegmentFiles};
 
 type Change = fn(&mut Vec<u8>);
 

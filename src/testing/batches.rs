@@ -16,19 +16,24 @@ const CONTROL: i16 = 0x20;
 /// A record batch of magic 2 to be made: uncompressed, and by default with one small record.
 #[derive(Clone, Copy, Debug)]
 pub struct BatchSpec {
+    /// The offset of its first record.
     pub base_offset: i64,
     /// How many offsets it has, each with a record.
     pub records: i32,
     /// Its whole size in bytes, at least; padding in the first record's value makes it up.
     pub size: usize,
+    /// That of the leader which took it.
     pub epoch: i32,
     /// That of every record, in milliseconds.
     pub timestamp: i64,
+    /// -1 for none.
     pub producer_id: i64,
+    /// Is of a transaction of this producer.
     pub is_transactional: bool,
 }
 
 impl BatchSpec {
+    /// A batch of no producer, of epoch 0, whose timestamp is its base offset.
     pub fn new(base_offset: i64, records: i32, size: usize) -> Self {
         Self {
             base_offset,
@@ -42,22 +47,28 @@ impl BatchSpec {
     }
 
     /// A batch of a transaction of this producer.
+    #[must_use]
     pub fn of_transaction(mut self, producer_id: i64) -> Self {
         self.producer_id = producer_id;
         self.is_transactional = true;
         self
     }
 
+    /// Is of this leader epoch.
+    #[must_use]
     pub fn epoch(mut self, epoch: i32) -> Self {
         self.epoch = epoch;
         self
     }
 
+    /// Has this timestamp.
+    #[must_use]
     pub fn timestamp(mut self, timestamp: i64) -> Self {
         self.timestamp = timestamp;
         self
     }
 
+    /// The offset of its last record.
     pub fn last_offset(&self) -> i64 {
         self.base_offset + i64::from(self.records) - 1
     }
@@ -139,6 +150,7 @@ fn record(offset_delta: i32, key: usize, value: &[u8]) -> Vec<u8> {
 }
 
 /// A zigzag varint of a number that is not negative.
+#[allow(clippy::cast_possible_truncation)] // Seven bits at a time.
 fn varint(bytes: &mut Vec<u8>, number: usize) {
     let mut rest = number << 1;
     while rest >= 0x80 {
@@ -151,11 +163,17 @@ fn varint(bytes: &mut Vec<u8>, number: usize) {
 /// The files of a segment while it is written.
 #[derive(Clone, Debug)]
 pub struct SegmentFiles {
+    /// The first offset.
     pub base_offset: i64,
+    /// The last one so far.
     pub last_offset: i64,
+    /// The batches.
     pub log: Vec<u8>,
+    /// Entries of the offset index.
     pub offset_index: Vec<u8>,
+    /// Entries of the time index.
     pub time_index: Vec<u8>,
+    /// Entries of the transaction index.
     pub txn_index: Vec<u8>,
     /// Largest timestamp so far, and the offset that reached it.
     max_timestamp: (i64, i64),
@@ -164,6 +182,7 @@ pub struct SegmentFiles {
 }
 
 impl SegmentFiles {
+    /// Empty files.
     pub fn new(base_offset: i64) -> Self {
         Self {
             base_offset,
@@ -188,6 +207,7 @@ impl SegmentFiles {
         files.roll()
     }
 
+    /// Appends a batch.
     pub fn append(&mut self, batch: &BatchSpec) -> &mut Self {
         self.append_bytes(batch, &batch.make())
     }
@@ -264,6 +284,7 @@ pub struct UniformLog {
 }
 
 impl UniformLog {
+    /// So many batches, of `batch` bytes and `records` records each.
     pub fn new(base_offset: i64, batches: usize, batch: usize, records: i32) -> Self {
         let template = BatchSpec::new(0, records, batch).make();
         assert_eq!(template.len(), batch);
@@ -275,6 +296,7 @@ impl UniformLog {
         }
     }
 
+    /// In bytes.
     pub fn size(&self) -> u64 {
         (self.batches * self.template.len()) as u64
     }
@@ -288,6 +310,8 @@ impl UniformLog {
         self.base_offset + i64::from(self.records) * i64::try_from(batch).unwrap()
     }
 
+    /// The bytes from one position to another.
+    #[allow(clippy::cast_possible_truncation)] // Positions in a log of less than 4 GiB.
     pub fn bytes(&self, range: Range<u64>) -> Bytes {
         let size = self.template.len();
         let range = range.start as usize..range.end as usize;

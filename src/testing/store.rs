@@ -26,6 +26,7 @@ use parking_lot::Mutex;
 pub struct Request {
     /// `get`, `head`, `put`, `create`, `start`, `part`, `complete`, `abort`, `delete`, `list`.
     pub kind: &'static str,
+    /// The object, or the prefix that is listed.
     pub key: String,
     /// Counted from 1, for a part.
     pub part: Option<usize>,
@@ -38,11 +39,24 @@ pub struct Request {
 pub struct Fate {
     /// Waits this long first.
     pub delay: Duration,
+    /// And then?
     pub outcome: Outcome,
 }
 
+impl Fate {
+    /// Comes at once.
+    pub fn of(outcome: Outcome) -> Self {
+        Self {
+            delay: Duration::ZERO,
+            outcome,
+        }
+    }
+}
+
+/// How a request ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Outcome {
+    /// Does its work.
     #[default]
     Served,
     /// Fails with this status (0: the connection breaks) and does nothing.
@@ -60,13 +74,16 @@ type Script = dyn Fn(&Request, usize) -> Fate + Send + Sync;
 /// The bytes of an object that is made where it is read.
 type Content = dyn Fn(Range<u64>) -> Bytes + Send + Sync;
 
+type Generated = (ObjectMeta, Arc<Content>);
+
 /// A store over memory. Clones share everything.
 #[derive(Clone)]
 pub struct TestStore {
+    /// What is in it, to be looked at and changed without a request.
     pub inner: Arc<InMemory>,
     requests: Arc<Mutex<Vec<Request>>>,
     script: Arc<Mutex<Arc<Script>>>,
-    generated: Arc<Mutex<HashMap<Path, (ObjectMeta, Arc<Content>)>>>,
+    generated: Arc<Mutex<HashMap<Path, Generated>>>,
     open_uploads: Arc<Mutex<Vec<String>>>,
     /// The version of each object, once the store counts them.
     versions: Arc<Mutex<Option<HashMap<Path, u64>>>>,
@@ -87,6 +104,8 @@ impl fmt::Display for TestStore {
 }
 
 impl TestStore {
+    /// An empty one, that serves every request at once.
+    #[allow(clippy::new_ret_no_self)] // Clients take it shared.
     pub fn new() -> Arc<Self> {
         Arc::new(Self {
             inner: Arc::new(InMemory::new()),
@@ -196,14 +215,16 @@ impl TestStore {
             meta,
             range,
             attributes: object_store::Attributes::new(),
-            extensions: Default::default(),
+            extensions: object_store::Extensions::default(),
         })
     }
 
+    /// Every request so far, in the order in which they came.
     pub fn requests(&self) -> Vec<Request> {
         self.requests.lock().clone()
     }
 
+    /// Begins to count anew.
     pub fn forget_requests(&self) {
         self.requests.lock().clear();
     }
@@ -222,6 +243,7 @@ impl TestStore {
         self.open_uploads.lock().clone()
     }
 
+    /// How many requests were open at once, at most.
     pub fn most_in_flight(&self) -> usize {
         self.most_in_flight.load(Ordering::SeqCst)
     }
