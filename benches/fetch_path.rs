@@ -28,12 +28,12 @@ use krabka_remote_storage::backends::{LocalClient, ObjectStoreClient, StoreClien
 use krabka_remote_storage::index::{
     Batches, OffsetIndex, parse_offset_index, parse_time_index, position_for_relative_offset,
 };
-use krabka_remote_storage::layers::{IndexCacheConfig, OpenIndex, RemoteIndexCache};
 use krabka_remote_storage::layout::REMOTE_INDEX_CACHE_DIR;
 use krabka_remote_storage::{
     FetchSegment, IndexType, LOG_FILE_SUFFIX, LeaderEpoch, RemoteLogReader,
     RemoteLogSegmentMetadata, RemoteStorage, TopicIdPartition,
 };
+use krabka_remote_storage::{IndexCacheConfig, OpenIndex, RemoteIndexCache};
 use object_store::ObjectStoreExt as _;
 use tokio::runtime::{Builder, Runtime};
 

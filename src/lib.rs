@@ -21,6 +21,7 @@ pub mod backends;
 pub mod diskless;
 pub mod error;
 pub mod index;
+pub mod index_cache;
 pub mod layers;
 pub mod layout;
 pub mod metadata;
@@ -62,9 +63,9 @@ pub use index::{
     first_record_at_or_after_timestamp, parse_offset_index, parse_time_index, parse_txn_index,
     position_for_relative_offset, relative_offset_floor_for_timestamp, txn_overlaps,
 };
-pub use layers::{
+pub use index_cache::{
     DEFAULT_INDEX_CACHE_TOTAL_SIZE_BYTES, IndexCacheConfig, IndexCacheOutcome, IndexCacheStats,
-    IndexHandle, OpenIndex, RemoteIndexCache,
+    IndexHandle, RemoteIndexCache,
 };
 pub use layout::{
     PartitionDirName, REMOTE_INDEX_CACHE_DIR, SegmentFileName, parse_partition_dir_name,
@@ -79,7 +80,9 @@ pub use model::{
     RemoteLogSegmentMetadataUpdate, RemoteLogSegmentState, RemotePartitionDeleteMetadata,
     RemotePartitionDeleteState, TopicIdPartition, decode_kafka_uuid, kafka_uuid,
 };
-pub use ops::{CopySegment, DeleteSegment, FetchIndex, FetchSegment, OpService, StorageOp};
+pub use ops::{
+    CopySegment, DeleteSegment, FetchIndex, FetchSegment, OpService, OpenIndex, StorageOp,
+};
 pub use reader::RemoteLogReader;
 pub use spi::{RemoteLogMetadataManager, RemoteStorageManager};
 pub use stack::{RemoteStorage, RemoteStorageBuilder};

@@ -1,6 +1,7 @@
 //! Requests to the remote tier, and the types of their answers, on two floors.
 //!
-//! *Segment operations* ([`CopySegment`], [`FetchSegment`], [`FetchIndex`], [`DeleteSegment`]) are
+//! *Segment operations* ([`CopySegment`], [`FetchSegment`], [`FetchIndex`], [`OpenIndex`],
+//! [`DeleteSegment`]) are
 //! what callers use. *Store requests* ([`Get`], [`Put`], [`PutPart`], …) are single requests to a
 //! store; retry, timeout and permits wrap these, so a failed part is repeated and never a whole
 //! copy, and nothing above has to know which store is below.
@@ -32,7 +33,7 @@ pub use request::{
     Listing, OpenUpload, PartTag, Put, PutPart, ReadRetention, RetentionPolicy, StartUpload,
     StoreTarget, UploadId, WriteMode, Written,
 };
-pub use segment::{CopySegment, DeleteSegment, FetchIndex, FetchSegment};
+pub use segment::{CopySegment, DeleteSegment, FetchIndex, FetchSegment, OpenIndex};
 pub(crate) use sharded::Sharded;
 
 use crate::error::RemoteStorageError;

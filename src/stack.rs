@@ -37,15 +37,15 @@ use crate::backends::{
     Backend, ObjectStoreConfig, RequestLimits, StoreClient, StoreRequest, StoreRequests,
 };
 use crate::error::RemoteStorageError;
+use crate::index_cache::{IndexHandle, RemoteIndexCache};
 use crate::layers::{
-    DeadlineLayer, IndexCacheLayer, IndexHandle, MetricsLayer, OpenIndex, PermitsLayer,
-    RefuseDeletes, RefuseReads, RemoteIndexCache, RetryLayer, RetryPolicy, SealLayer, SealRules,
-    Sealer, TimeoutLayer, TraceLayer,
+    DeadlineLayer, IndexCacheLayer, MetricsLayer, PermitsLayer, RefuseDeletes, RefuseReads,
+    RetryLayer, RetryPolicy, SealLayer, SealRules, Sealer, TimeoutLayer, TraceLayer,
 };
 use crate::layout::{KeyPrefix, segment_key};
 use crate::model::{CopyReceipt, LOG_FILE_SUFFIX, RemoteLogSegmentMetadata};
 use crate::ops::{
-    CopySegment, DeleteSegment, FetchIndex, FetchSegment, OpFuture, OpStack, StorageOp,
+    CopySegment, DeleteSegment, FetchIndex, FetchSegment, OpFuture, OpStack, OpenIndex, StorageOp,
 };
 use crate::segment::{Copier, CopyTuning, Deleter, Fetcher, MultipartCreate};
 use lifecycle::Lifecycle;

@@ -20,7 +20,7 @@ use std::path::Path;
 use sources::{Source, Tree};
 
 /// What stands directly below `src/`, and its level.
-const LEVELS: [(&str, u8); 19] = [
+const LEVELS: [(&str, u8); 21] = [
     ("model", 0),
     ("error", 1),
     ("ops", 2),
@@ -29,10 +29,12 @@ const LEVELS: [(&str, u8); 19] = [
     ("index", 2),
     ("archive", 3),
     ("metadata", 3),
+    ("index_cache", 3),
+    ("backends", 3),
     ("rebuild", 4),
     ("diskless", 4),
     ("layers", 4),
-    ("backends", 4),
+    ("segment", 4),
     ("stack", 5),
     ("reader", 6),
     ("sync_shim", 7),
@@ -50,19 +52,18 @@ const EXCEPTIONS: [(&str, &str); 1] = [("model/segment.rs", "error")];
 const MAX_LINES: usize = 600;
 
 /// Files that are longer today. The list only becomes shorter.
-const LONG_FILES_LEFT: [&str; 7] = [
-    "backends/config/s3.rs",
+const LONG_FILES_LEFT: [&str; 6] = [
+    "backends/s3/mod.rs",
     "backends/local/tests.rs",
-    "backends/object.rs",
+    "backends/object/mod.rs",
     "bin/krabka-tier/read/walk.rs",
     "error/classify.rs",
     "metadata/cache.rs",
-    "ops.rs",
 ];
 
 /// Files that use each other today, directly or through others of their group. The list only
 /// becomes shorter.
-const CIRCLES_LEFT: [&[&str]; 9] = [
+const CIRCLES_LEFT: [&[&str]; 8] = [
     &["archive/chain.rs", "archive/record.rs"],
     &[
         "bin/krabka-tier/copy/bars.rs",
@@ -79,13 +80,6 @@ const CIRCLES_LEFT: [&[&str]; 9] = [
     ],
     &["diskless/entry.rs", "diskless/object.rs"],
     &["index/batch.rs", "index/header.rs", "index/record.rs"],
-    &[
-        "layers/index_cache/cache.rs",
-        "layers/index_cache/config.rs",
-        "layers/index_cache/handle.rs",
-        "layers/index_cache/inner.rs",
-        "layers/index_cache/load.rs",
-    ],
     &["metadata/assembly.rs", "metadata/dump.rs"],
     &[
         "metadata/topic/actor.rs",

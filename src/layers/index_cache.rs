@@ -1,39 +1,13 @@
-//! Keeps the indexes of remote segments at hand, so that a read needs one request and not two.
-//!
-//! Offset, time and transaction indexes are kept, whole, in files or in memory, up to a budget in
-//! bytes; those that were used least recently go first. However many calls ask for one index at
-//! once, one of them loads it; a failed load answers them all and is not kept. The two other kinds
-//! pass through.
+//! Answers indexes from a [`RemoteIndexCache`], so that a read needs one request and not two.
 //!
 //! The layer stands outside the fetcher, and inside trace and metrics and a refusal of reads. It is
 //! always ready, and readies the clone of the service below that it does call. What is loaded is
 //! checked first, as Kafka does: an index that is corrupt is fetched once more, and an error if it
 //! still is. A transaction index that is not there is remembered too: [`FetchIndex`] answers
 //! [`SegmentNotFound`](RemoteStorageError::SegmentNotFound) as ever, [`OpenIndex`] an empty index.
-//!
-//! Trouble with the disk never fails a call: what cannot be written is not kept, and what cannot be
-//! read back, or has changed since it was written, is fetched again.
-//!
-//! A load runs in a task of its own. A dropped call gives up its wait; the load goes on for those
-//! that still wait, or for the next.
-//!
-//! Sources: Apache Kafka's `RemoteIndexCache`, and its issues KAFKA-14522, KAFKA-15084 (no lock
-//! around loads), KAFKA-14912, KAFKA-15536 (a budget in bytes), KAFKA-14993 (no transaction index),
-//! KAFKA-15169, KAFKA-15511, KAFKA-15401, KAFKA-15609 (corrupt files), KAFKA-15400, KAFKA-15481,
-//! KAFKA-17184 (removal against readers and loads), KAFKA-19970 (idle files).
 
-mod cache;
-mod config;
-mod content;
-mod directory;
-mod entries;
-mod file;
-mod handle;
-mod inner;
-mod load;
 #[cfg(test)]
 mod tests;
-mod usage;
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -41,59 +15,12 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use tower::{Layer, Service, ServiceExt as _};
 
-pub use cache::{IndexCacheOutcome, RemoteIndexCache};
-pub use config::{DEFAULT_INDEX_CACHE_TOTAL_SIZE_BYTES, IndexCacheConfig};
-pub use handle::IndexHandle;
-pub use usage::IndexCacheStats;
-
 use crate::error::RemoteStorageError;
 use crate::index::{OffsetIndex, TimeIndex, TxnIndex};
+use crate::index_cache::{IndexHandle, RemoteIndexCache};
 use crate::layout::{partition_dir_name, segment_file_name};
-use crate::model::{IndexType, OpKind, RemoteLogSegmentMetadata};
-use crate::ops::{DeleteSegment, FetchIndex, OpFuture, OpService, StorageOp};
-
-#[cfg(test)]
-pub(in crate::layers) use content::CACHED;
-
-/// Finds one index of a segment, to search it.
-///
-/// Unlike [`FetchIndex`] it does not bring the bytes: an index that lies in a file is searched
-/// there. A transaction index that the segment does not have is an empty one.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct OpenIndex {
-    /// The segment.
-    pub metadata: Arc<RemoteLogSegmentMetadata>,
-    /// Which index.
-    pub index: IndexType,
-}
-
-impl OpenIndex {
-    /// Asks for this index of this segment.
-    pub fn new(metadata: impl Into<Arc<RemoteLogSegmentMetadata>>, index: IndexType) -> Self {
-        Self {
-            metadata: metadata.into(),
-            index,
-        }
-    }
-}
-
-impl StorageOp for OpenIndex {
-    type Output = IndexHandle;
-    /// It is one more way to fetch an index, in spans and metrics too.
-    const KIND: OpKind = OpKind::FetchIndex;
-
-    fn segment(&self) -> Option<&Arc<RemoteLogSegmentMetadata>> {
-        Some(&self.metadata)
-    }
-
-    fn bytes_answered(index: &IndexHandle) -> u64 {
-        match index.outcome() {
-            IndexCacheOutcome::Hit => 0,
-            IndexCacheOutcome::Miss | IndexCacheOutcome::Disabled => index.len() as u64,
-        }
-    }
-}
+use crate::model::IndexType;
+use crate::ops::{DeleteSegment, FetchIndex, OpFuture, OpService, OpenIndex};
 
 /// A [`Layer`] that wraps services in [`IndexCache`].
 #[derive(Clone, Debug)]

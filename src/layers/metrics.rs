@@ -63,9 +63,8 @@ use tower::{Layer, Service};
 
 pub use keys::describe_metrics;
 pub(in crate::layers) use keys::{
-    Direction, index_cache_bytes, index_cache_disk_errors, index_cache_entries,
-    index_cache_evictions, index_cache_hits, index_cache_misses, manifest_seal_failures,
-    manifests_sealed, permit_wait, refused, request_attempts, requests_in_flight,
+    Direction, manifest_seal_failures, manifests_sealed, permit_wait, refused, request_attempts,
+    requests_in_flight,
 };
 
 use super::outcome::Outcome;

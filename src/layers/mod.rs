@@ -29,10 +29,7 @@ mod trace;
 mod samples;
 
 pub use deadline::{Deadline, DeadlineLayer};
-pub use index_cache::{
-    DEFAULT_INDEX_CACHE_TOTAL_SIZE_BYTES, IndexCache, IndexCacheConfig, IndexCacheLayer,
-    IndexCacheOutcome, IndexCacheStats, IndexHandle, OpenIndex, RemoteIndexCache,
-};
+pub use index_cache::{IndexCache, IndexCacheLayer};
 pub(crate) use metrics::MetricsLayer;
 pub use permits::{Permits, PermitsLayer};
 pub use refuse::{Refusal, RefuseDeletes, RefuseReads};

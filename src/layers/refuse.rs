@@ -20,10 +20,11 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tower::Service;
 
-use super::index_cache::{IndexHandle, OpenIndex};
 use super::metrics::refused;
 use crate::error::{RemoteStorageError, WormError};
+use crate::index_cache::IndexHandle;
 use crate::model::RemoteLogSegmentMetadata;
+use crate::ops::OpenIndex;
 use crate::ops::{DeleteSegment, FetchIndex, FetchSegment, StorageOp};
 
 /// Time between two warnings.

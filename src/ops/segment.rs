@@ -128,6 +128,29 @@ impl StorageOp for FetchIndex {
     }
 }
 
+/// Finds one index of a segment, to search it.
+///
+/// Unlike [`FetchIndex`] it does not bring the bytes: an index that lies in a file is searched
+/// there. A transaction index that the segment does not have is an empty one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct OpenIndex {
+    /// The segment.
+    pub metadata: Arc<RemoteLogSegmentMetadata>,
+    /// Which index.
+    pub index: IndexType,
+}
+
+impl OpenIndex {
+    /// Asks for this index of this segment.
+    pub fn new(metadata: impl Into<Arc<RemoteLogSegmentMetadata>>, index: IndexType) -> Self {
+        Self {
+            metadata: metadata.into(),
+            index,
+        }
+    }
+}
+
 /// Deletes every object of a segment. Objects that are not there are no error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

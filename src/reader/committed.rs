@@ -10,8 +10,8 @@ use crate::index::{
     AbortedTxnIndexEntry, Batch, Batches, ControlRecordType, Records, TxnIndexSearchResult,
     collect_aborted_txns,
 };
-use crate::layers::OpenIndex;
 use crate::model::{IndexType, LeaderEpoch, RemoteLogSegmentMetadata, TopicIdPartition};
+use crate::ops::OpenIndex;
 
 /// An aborted transaction, as a fetch response names it: data of this producer from this offset on
 /// is not to be delivered, up to the producer's next abort marker.

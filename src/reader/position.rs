@@ -6,8 +6,8 @@ use super::RemoteLogReader;
 use super::range::LogRange;
 use crate::error::RemoteStorageError;
 use crate::index::{BatchPrefix, OffsetRange, corrupt_log};
-use crate::layers::OpenIndex;
 use crate::model::{IndexType, RemoteLogSegmentMetadata};
+use crate::ops::OpenIndex;
 
 /// A broker adds an entry to the index every 4096 bytes of log by default, so behind the last
 /// entry there are hardly more than these before the batch that is looked for.

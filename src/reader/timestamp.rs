@@ -8,10 +8,10 @@ use super::lineage::{Epochs, epoch_of};
 use super::range::log_size;
 use crate::error::RemoteStorageError;
 use crate::index::{BatchPrefix, Batches, DEFAULT_MAX_DECOMPRESSED_BYTES, corrupt_log};
-use crate::layers::OpenIndex;
 use crate::model::{
     IndexType, LeaderEpoch, RemoteLogSegmentMetadata, RemoteLogSegmentState, TopicIdPartition,
 };
+use crate::ops::OpenIndex;
 
 /// A scan fetches this much at once.
 const SCAN_BYTES: usize = 1024 * 1024;

@@ -21,8 +21,8 @@ use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
 use crate::support::servers;
-use krabka_remote_storage::testing::segments::{files, metadata, pattern};
 use crate::support::with;
+use krabka_remote_storage::testing::segments::{files, metadata, pattern};
 
 /// One store, opened with parts of 5 MiB, the smallest that S3 takes.
 struct Fixture {

@@ -10,8 +10,8 @@ use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutPayload};
 use sha2::{Digest as _, Sha256};
 
-use krabka_remote_storage::testing::store::{Fate, Outcome, TestStore};
 use crate::support::with;
+use krabka_remote_storage::testing::store::{Fate, Outcome, TestStore};
 
 const KEY: &str = "tier/object";
 const BYTES: &[u8] = b"these very bytes";

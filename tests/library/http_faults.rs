@@ -15,8 +15,8 @@ use krabka_remote_storage::{
 };
 use parking_lot::Mutex;
 
-use krabka_remote_storage::testing::segments::{files, metadata, pattern};
 use crate::support::with;
+use krabka_remote_storage::testing::segments::{files, metadata, pattern};
 
 /// One request as it came over the wire.
 #[derive(Clone, Debug)]

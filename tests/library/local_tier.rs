@@ -16,8 +16,8 @@ use krabka_remote_storage::{
 };
 use tempfile::TempDir;
 
-use krabka_remote_storage::testing::segments::{files, metadata, pattern};
 use crate::support::with;
+use krabka_remote_storage::testing::segments::{files, metadata, pattern};
 
 const PART: usize = 64 * 1024;
 

@@ -16,8 +16,8 @@ use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::fmt::format::FmtSpan;
 
 use crate::support::alone::alone;
-use krabka_remote_storage::testing::segments::{files, metadata};
 use crate::support::with;
+use krabka_remote_storage::testing::segments::{files, metadata};
 
 const MARK: &str = "MARKED";
 

@@ -15,9 +15,9 @@ use krabka_remote_storage::{
 use object_store::ObjectStore;
 use tokio::time::Instant;
 
+use crate::support::with;
 use krabka_remote_storage::testing::segments::{files, metadata, pattern};
 use krabka_remote_storage::testing::store::{Fate, Outcome, TestStore};
-use crate::support::with;
 
 const LOG_KEY: &str =
     "orders-0-AAAAAAAAAAAAAAAAAAAAAQ/00000000000000000000-AAAAAAAAAAAAAAAAAAAAHg.log";

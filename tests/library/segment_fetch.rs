@@ -12,9 +12,9 @@ use krabka_remote_storage::{
 use object_store::ObjectStoreExt;
 use tower::ServiceExt;
 
+use crate::support::with;
 use krabka_remote_storage::testing::segments::metadata;
 use krabka_remote_storage::testing::store::{Fate, Outcome, TestStore};
-use crate::support::with;
 
 fn storage(store: &Arc<TestStore>) -> RemoteStorage {
     let handles = StoreHandles::with_multipart(Arc::clone(store));

@@ -4,18 +4,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use krabka_remote_storage::backends::{ObjectStoreClient, RequestLimits, StoreHandles};
-use krabka_remote_storage::layers::{IndexCacheConfig, OpenIndex, SealRules};
+use krabka_remote_storage::layers::SealRules;
 use krabka_remote_storage::segment::MultipartCreate;
 use krabka_remote_storage::{
     ChainStamp, CopySegment, DeleteSegment, EpochId, ErrorKind, FetchIndex, FetchSegment,
     IndexCacheOutcome, IndexType, RemoteStorage, RemoteStorageBuilder, RemoteStorageError,
     WormArchiver, WormChainRecord, WormError,
 };
+use krabka_remote_storage::{IndexCacheConfig, OpenIndex};
 use tokio::time::Instant;
 
+use crate::support::with;
 use krabka_remote_storage::testing::segments::{files, metadata};
 use krabka_remote_storage::testing::store::{Fate, Outcome, TestStore};
-use crate::support::with;
 
 fn builder(store: &Arc<TestStore>) -> RemoteStorageBuilder {
     let handles = StoreHandles::with_multipart(Arc::clone(store));

@@ -6,12 +6,12 @@ use std::time::Duration;
 use krabka_remote_storage::backends::{
     LocalClient, ObjectStoreClient, RequestLimits, StoreHandles,
 };
-use krabka_remote_storage::layers::{IndexCacheConfig, OpenIndex};
 use krabka_remote_storage::layout::{KeyPrefix, segment_key};
 use krabka_remote_storage::{
     CopySegment, FetchSegment, IndexType, LOG_FILE_SUFFIX, LeaderEpoch, RemoteLogReader,
     RemoteStorage,
 };
+use krabka_remote_storage::{IndexCacheConfig, OpenIndex};
 use krabka_test_allocator::Heap;
 use object_store::ObjectStoreExt;
 use object_store::memory::InMemory;
@@ -21,9 +21,9 @@ use tokio::runtime::Builder;
 use crate::support::alone::alone;
 use crate::support::sink::SinkStore;
 use crate::support::tier::{MadeSegment, MadeTier};
+use crate::support::with;
 use krabka_remote_storage::testing::batches::SegmentFiles;
 use krabka_remote_storage::testing::segments::{files, metadata};
-use crate::support::with;
 
 const MIB: usize = 1 << 20;
 

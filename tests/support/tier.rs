@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::{BufMut, Bytes};
+use krabka_remote_storage::RemoteIndexCache;
 use krabka_remote_storage::backends::{ObjectStoreClient, RequestLimits, StoreHandles};
-use krabka_remote_storage::layers::RemoteIndexCache;
 use krabka_remote_storage::layout::{KeyPrefix, segment_key};
 use krabka_remote_storage::metadata::InmemoryRemoteLogMetadataManager;
 use krabka_remote_storage::{
@@ -16,10 +16,10 @@ use krabka_remote_storage::{
 use object_store::ObjectStoreExt as _;
 use object_store::path::Path;
 
+use crate::support::with;
 use krabka_remote_storage::testing::batches::{SegmentFiles, UniformLog};
 use krabka_remote_storage::testing::segments::{SegmentSpec, orders};
 use krabka_remote_storage::testing::store::TestStore;
-use crate::support::with;
 
 /// A tier, and the metadata of what is in it.
 pub struct MadeTier {

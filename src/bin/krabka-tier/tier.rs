@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use clap::Args;
 use futures::{Stream, StreamExt as _, stream};
+use krabka_remote_storage::IndexCacheConfig;
 use krabka_remote_storage::archive::WORM_PROBE_NAME;
 use krabka_remote_storage::backends::{Backend, ObjectStoreConfig};
-use krabka_remote_storage::layers::IndexCacheConfig;
 use krabka_remote_storage::layout::{
     KeyPrefix, parse_partition_dir_name, parse_segment_file_name, partition_dir_key,
 };

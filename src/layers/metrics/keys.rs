@@ -7,9 +7,10 @@ use std::marker::PhantomData;
 
 use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, Unit};
 
+use crate::index_cache;
 use crate::layers::outcome::Outcome;
 use crate::metadata::topic;
-use crate::model::{IndexType, OpKind};
+use crate::model::OpKind;
 use crate::ops::StorageOp;
 
 const OPERATION_DURATION_SECONDS: &str = "krabka_remote_storage_operation_duration_seconds";
@@ -22,12 +23,6 @@ const REQUEST_DURATION_SECONDS: &str = "krabka_remote_storage_request_duration_s
 const REQUEST_ATTEMPTS: &str = "krabka_remote_storage_request_attempts";
 const PERMIT_WAIT_SECONDS: &str = "krabka_remote_storage_permit_wait_seconds";
 const REQUESTS_IN_FLIGHT: &str = "krabka_remote_storage_requests_in_flight";
-const INDEX_CACHE_HITS_TOTAL: &str = "krabka_remote_storage_index_cache_hits_total";
-const INDEX_CACHE_MISSES_TOTAL: &str = "krabka_remote_storage_index_cache_misses_total";
-const INDEX_CACHE_EVICTIONS_TOTAL: &str = "krabka_remote_storage_index_cache_evictions_total";
-const INDEX_CACHE_DISK_ERRORS_TOTAL: &str = "krabka_remote_storage_index_cache_disk_errors_total";
-const INDEX_CACHE_ENTRIES: &str = "krabka_remote_storage_index_cache_entries";
-const INDEX_CACHE_BYTES: &str = "krabka_remote_storage_index_cache_bytes";
 // Names of the archive as auditors' dashboards know them, without the crate's prefix.
 const MANIFESTS_SEALED_TOTAL: &str = "worm_manifests_sealed_total";
 const MANIFEST_SEAL_FAILURES_TOTAL: &str = "worm_manifest_seal_failures_total";
@@ -86,7 +81,7 @@ pub fn describe_metrics() {
         Unit::Count,
         "Store requests that hold a permit."
     );
-    describe_index_cache();
+    index_cache::describe_metrics();
     metrics::describe_counter!(
         MANIFESTS_SEALED_TOTAL,
         Unit::Count,
@@ -98,35 +93,6 @@ pub fn describe_metrics() {
         "Sealed copies that failed at the archive's own part."
     );
     topic::describe_metrics();
-}
-
-fn describe_index_cache() {
-    metrics::describe_counter!(
-        INDEX_CACHE_HITS_TOTAL,
-        Unit::Count,
-        "Indexes that were asked for and needed no load of their own."
-    );
-    metrics::describe_counter!(
-        INDEX_CACHE_MISSES_TOTAL,
-        Unit::Count,
-        "Loads of indexes that were begun."
-    );
-    metrics::describe_counter!(
-        INDEX_CACHE_EVICTIONS_TOTAL,
-        Unit::Count,
-        "Cached indexes that made room for others, or that nobody asked for any more."
-    );
-    metrics::describe_counter!(
-        INDEX_CACHE_DISK_ERRORS_TOTAL,
-        Unit::Count,
-        "Indexes that could not be written to the cache's directory, or not be read back."
-    );
-    metrics::describe_gauge!(INDEX_CACHE_ENTRIES, Unit::Count, "Indexes in the cache.");
-    metrics::describe_gauge!(
-        INDEX_CACHE_BYTES,
-        Unit::Bytes,
-        "Size of the indexes in the cache."
-    );
 }
 
 /// Which way bytes go, and which permits a request needs.
@@ -198,36 +164,6 @@ pub(in crate::layers) fn requests_in_flight(direction: Direction) -> Gauge {
     gauge(&KEYS[direction as usize])
 }
 
-pub(in crate::layers) fn index_cache_hits(index: IndexType) -> Counter {
-    static KEYS: [Key; INDEXES] = by_index(INDEX_CACHE_HITS_TOTAL);
-    counter(&KEYS[index as usize])
-}
-
-pub(in crate::layers) fn index_cache_misses(index: IndexType) -> Counter {
-    static KEYS: [Key; INDEXES] = by_index(INDEX_CACHE_MISSES_TOTAL);
-    counter(&KEYS[index as usize])
-}
-
-pub(in crate::layers) fn index_cache_evictions(index: IndexType) -> Counter {
-    static KEYS: [Key; INDEXES] = by_index(INDEX_CACHE_EVICTIONS_TOTAL);
-    counter(&KEYS[index as usize])
-}
-
-pub(in crate::layers) fn index_cache_disk_errors() -> Counter {
-    static KEY: Key = Key::from_static_name(INDEX_CACHE_DISK_ERRORS_TOTAL);
-    counter(&KEY)
-}
-
-pub(in crate::layers) fn index_cache_entries() -> Gauge {
-    static KEY: Key = Key::from_static_name(INDEX_CACHE_ENTRIES);
-    gauge(&KEY)
-}
-
-pub(in crate::layers) fn index_cache_bytes() -> Gauge {
-    static KEY: Key = Key::from_static_name(INDEX_CACHE_BYTES);
-    gauge(&KEY)
-}
-
 pub(in crate::layers) fn manifests_sealed() -> Counter {
     static KEY: Key = Key::from_static_name(MANIFESTS_SEALED_TOTAL);
     counter(&KEY)
@@ -263,36 +199,6 @@ const fn by_direction(name: &'static str) -> [Key; 2] {
     [
         Key::from_static_parts(name, &READ),
         Key::from_static_parts(name, &WRITE),
-    ]
-}
-
-const INDEXES: usize = IndexType::ALL.len();
-
-pub(in crate::layers) const fn index_label(index: IndexType) -> &'static str {
-    match index {
-        IndexType::Offset => "offset",
-        IndexType::Timestamp => "timestamp",
-        IndexType::ProducerSnapshot => "producer_snapshot",
-        IndexType::LeaderEpoch => "leader_epoch",
-        IndexType::Transaction => "transaction",
-    }
-}
-
-/// Keys of the kinds of indexes, each at its place in the enum.
-const fn by_index(name: &'static str) -> [Key; INDEXES] {
-    const fn labels(place: usize) -> [Label; 1] {
-        [Label::from_static_parts(
-            "index",
-            index_label(IndexType::ALL[place]),
-        )]
-    }
-    static LABELS: [[Label; 1]; INDEXES] = [labels(0), labels(1), labels(2), labels(3), labels(4)];
-    [
-        Key::from_static_parts(name, &LABELS[0]),
-        Key::from_static_parts(name, &LABELS[1]),
-        Key::from_static_parts(name, &LABELS[2]),
-        Key::from_static_parts(name, &LABELS[3]),
-        Key::from_static_parts(name, &LABELS[4]),
     ]
 }
 

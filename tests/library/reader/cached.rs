@@ -4,9 +4,9 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use krabka_remote_storage::layers::{IndexCacheConfig, RemoteIndexCache};
 use krabka_remote_storage::layout::REMOTE_INDEX_CACHE_DIR;
 use krabka_remote_storage::{ErrorKind, RemoteLogReader};
+use krabka_remote_storage::{IndexCacheConfig, RemoteIndexCache};
 use tempfile::TempDir;
 
 use super::{EPOCH, KIB, MIB, read, scattered, spans, try_read};

@@ -21,9 +21,9 @@ use proptest::prelude::*;
 use uuid::Uuid;
 
 use crate::support::metadata_topic::{answers, data, epoch, int, replay, rows};
+use crate::support::with;
 use krabka_remote_storage::testing::segments::metadata;
 use krabka_remote_storage::testing::store::{Fate, Outcome, TestStore};
-use crate::support::with;
 
 fn rebuilder(store: &Arc<TestStore>) -> TierRebuilder<RemoteStorage> {
     let handles = StoreHandles::with_multipart(Arc::clone(store));

@@ -22,9 +22,9 @@ use tokio::time::Instant;
 use super::leader::{
     KEY_ID, RULES, archive, archiver, builder, copy_to, epoch, genesis, record, trusted, verify,
 };
+use crate::support::with;
 use krabka_remote_storage::testing::segments::{files, metadata};
 use krabka_remote_storage::testing::store::{Fate, Outcome, TestStore};
-use crate::support::with;
 
 fn dir() -> TempDir {
     TempDir::new().unwrap()

@@ -25,8 +25,8 @@ use super::leader::{
     KEY_ID, RULES, archive, archiver, archiver_as, builder, copy_to, epoch, public, record,
     trusted, verify, verify_with,
 };
-use krabka_remote_storage::testing::store::{Fate, Outcome, TestStore};
 use crate::support::with;
+use krabka_remote_storage::testing::store::{Fate, Outcome, TestStore};
 
 /// A leader of one partition: what its metadata store knows. It outlives processes.
 struct Leader {

@@ -14,9 +14,9 @@ use object_store::local::LocalFileSystem;
 use tempfile::TempDir;
 
 use super::leader::{RULES, archiver, builder, copy_to, genesis, record, trusted, verify};
+use crate::support::with;
 use krabka_remote_storage::testing::segments::{files, metadata, pattern};
 use krabka_remote_storage::testing::store::{Fate, Outcome, TestStore};
-use crate::support::with;
 
 const LOG: &str = "orders-0-AAAAAAAAAAAAAAAAAAAAAQ/00000000000000000000-AAAAAAAAAAAAAAAAAAAAHg.log";
 

@@ -17,9 +17,9 @@ use object_store::ObjectStore;
 use tempfile::TempDir;
 use uuid::Uuid;
 
+use crate::support::with;
 use krabka_remote_storage::testing::segments::{files, metadata, pattern};
 use krabka_remote_storage::testing::store::TestStore;
-use crate::support::with;
 
 pub(crate) const KEY_ID: &str = "worm-key-1";
 

@@ -9,9 +9,9 @@ use krabka_remote_storage::{
 use tempfile::TempDir;
 use uuid::Uuid;
 
+use crate::support::with;
 use krabka_remote_storage::testing::segments::{files, metadata, pattern};
 use krabka_remote_storage::testing::store::TestStore;
-use crate::support::with;
 
 fn unprotected() -> WormConfig {
     with(WormConfig::default(), |it| it.allow_unprotected = true)

@@ -12,9 +12,9 @@ use krabka_remote_storage::backends::{Backend, HttpStoreConnector};
 use krabka_remote_storage::model::CopyReceipt;
 use krabka_remote_storage::ops::{Head, StoreTarget};
 use krabka_remote_storage::{
-    ChainStamp, CopySegment, DeleteSegment, EpochId, ErrorKind, FetchSegment,
-    LogSegmentData, ObjectStoreConfig, RemoteStorage, RemoteStorageError, S3Config,
-    TopicIdPartition, VerifyDepth, VerifyRequest, WormChainRecord, verify_archive,
+    ChainStamp, CopySegment, DeleteSegment, EpochId, ErrorKind, FetchSegment, LogSegmentData,
+    ObjectStoreConfig, RemoteStorage, RemoteStorageError, S3Config, TopicIdPartition, VerifyDepth,
+    VerifyRequest, WormChainRecord, verify_archive,
 };
 use object_store::ClientOptions;
 use object_store::aws::{AwsAuthorizer, AwsCredential};
@@ -26,8 +26,8 @@ use uuid::Uuid;
 use super::{signed, trusted};
 use crate::support::metadata_topic::data;
 use crate::support::servers;
-use krabka_remote_storage::testing::segments::{SegmentSpec, pattern};
 use crate::support::with;
+use krabka_remote_storage::testing::segments::{SegmentSpec, pattern};
 
 /// The smallest part that S3 takes.
 const PART: usize = 5 << 20;

@@ -14,9 +14,9 @@ use tempfile::TempDir;
 use uuid::Uuid;
 
 use super::{signed, trusted};
+use crate::support::with;
 use krabka_remote_storage::testing::segments::{files, metadata, pattern};
 use krabka_remote_storage::testing::store::{Fate, Outcome, TestStore};
-use crate::support::with;
 
 const PART: usize = 1 << 20;
 

@@ -6,11 +6,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::cache::IndexCacheOutcome;
-use super::content::{Fetch, blocking};
+use super::content::{Fetch, IndexCacheOutcome, blocking};
 use super::file::{FileEntries, IndexFile};
 use super::inner::Inner;
-use super::load::Wanted;
+use super::wanted::Wanted;
 use crate::error::RemoteStorageError;
 use crate::index::{
     AbortedTxnIndexEntry, BytePosition, LogOffset, OffsetIndex, OffsetIndexEntry, OffsetPosition,
@@ -18,9 +17,10 @@ use crate::index::{
     lookup_offset, lookup_offset_range, lookup_scan_start, lookup_upper_bound_offset,
     search_txn_index,
 };
-use crate::model::{IndexType, RemoteLogSegmentMetadata};
+use crate::model::{IndexType, OpKind, RemoteLogSegmentMetadata};
+use crate::ops::{OpenIndex, StorageOp};
 
-/// One index of a segment, as [`OpenIndex`](super::OpenIndex) answers it. A clone is one
+/// One index of a segment, as [`OpenIndex`] answers it. A clone is one
 /// reference.
 ///
 /// It stays good whatever the cache evicts or removes meanwhile; the memory or the file goes with
@@ -248,5 +248,22 @@ impl FromFile {
         let fetch = Arc::clone(&self.fetch);
         let (bytes, _) = self.cache.read_or_load(self.wanted, None, fetch).await?;
         Ok(bytes.unwrap_or_default())
+    }
+}
+
+impl StorageOp for OpenIndex {
+    type Output = IndexHandle;
+    /// It is one more way to fetch an index, in spans and metrics too.
+    const KIND: OpKind = OpKind::FetchIndex;
+
+    fn segment(&self) -> Option<&Arc<RemoteLogSegmentMetadata>> {
+        Some(&self.metadata)
+    }
+
+    fn bytes_answered(index: &IndexHandle) -> u64 {
+        match index.outcome() {
+            IndexCacheOutcome::Hit => 0,
+            IndexCacheOutcome::Miss | IndexCacheOutcome::Disabled => index.len() as u64,
+        }
     }
 }

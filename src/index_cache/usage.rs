@@ -5,10 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 
 use super::content::Content;
-use crate::layers::metrics::{
-    index_cache_bytes, index_cache_entries, index_cache_evictions, index_cache_hits,
-    index_cache_misses,
-};
+use super::metrics;
 use crate::model::IndexType;
 use crate::ops::Sharded;
 
@@ -66,17 +63,17 @@ impl Usage {
 
     pub(super) fn hit(&self, index: IndexType) {
         self.hits.own().fetch_add(1, Ordering::Relaxed);
-        index_cache_hits(index).increment(1);
+        metrics::hits(index).increment(1);
     }
 
     pub(super) fn miss(&self, index: IndexType) {
         self.misses.fetch_add(1, Ordering::Relaxed);
-        index_cache_misses(index).increment(1);
+        metrics::misses(index).increment(1);
     }
 
     pub(super) fn eviction(&self, index: IndexType) {
         self.evictions.fetch_add(1, Ordering::Relaxed);
-        index_cache_evictions(index).increment(1);
+        metrics::evictions(index).increment(1);
     }
 
     pub(super) fn stats(&self) -> IndexCacheStats {
@@ -141,8 +138,8 @@ impl Usage {
         // With the lock held, so that an old value never overwrites a newer one.
         #[allow(clippy::cast_precision_loss)] // Exact up to 2^53 bytes.
         {
-            index_cache_entries().set(held.entries as f64);
-            index_cache_bytes().set(held.bytes as f64);
+            metrics::entries().set(held.entries as f64);
+            metrics::bytes().set(held.bytes as f64);
         }
     }
 }

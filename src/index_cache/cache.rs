@@ -7,30 +7,20 @@ use std::sync::Arc;
 use bytes::Bytes;
 use uuid::Uuid;
 
-use super::config::IndexCacheConfig;
-use super::content::{Content, Fetch, Key};
+use super::config::{IndexCacheConfig, Storage};
+use super::content::{Content, Fetch, IndexCacheOutcome, Key};
+use super::directory::CacheDirectory;
 use super::handle::{FromFile, IndexHandle, Source};
 use super::inner::Inner;
-use super::load::{Wanted, found_or_missing};
 use super::usage::IndexCacheStats;
+use super::wanted::{Wanted, found_or_missing};
 use crate::error::RemoteStorageError;
 use crate::model::{IndexType, RemoteLogSegmentMetadata};
-
-/// What the cache had to do with an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum IndexCacheOutcome {
-    /// Answered from the cache, or by the load of another call that was under way.
-    Hit,
-    /// Loaded for this call.
-    Miss,
-    /// Loaded without the cache: it is disabled, or this kind of index is never cached.
-    Disabled,
-}
 
 /// A cache of the offset, time and transaction indexes of remote segments (Kafka's
 /// `RemoteIndexCache`). A clone is one reference.
 ///
-/// Usually it is a layer of a remote storage, see [`IndexCacheLayer`](super::IndexCacheLayer), and
+/// Usually it is a layer of a remote storage, see `IndexCacheLayer`, and
 /// this handle is for [`remove_segment`](Self::remove_segment), [`resize`](Self::resize) and
 /// [`stats`](Self::stats).
 ///
@@ -40,6 +30,38 @@ pub enum IndexCacheOutcome {
 pub struct RemoteIndexCache {
     /// `None` when it is disabled.
     inner: Option<Arc<Inner>>,
+}
+
+impl IndexCacheConfig {
+    /// Opens the cache.
+    ///
+    /// In file mode this takes the directory for this cache alone, until the last handle is
+    /// dropped, and removes everything in it that is not a file of its own to keep. This blocks.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidArgument`](RemoteStorageError::InvalidArgument) when the directory is in use, by
+    /// another process or another cache of this one. [`Io`](RemoteStorageError::Io) when it cannot
+    /// be created, locked or emptied.
+    pub fn open(&self) -> Result<RemoteIndexCache, RemoteStorageError> {
+        let (directory, found) = match &self.storage {
+            Storage::Memory => (None, Vec::new()),
+            Storage::Files { log_dir, keep } => {
+                let (directory, found) = CacheDirectory::open(log_dir, *keep)?;
+                (Some(directory), found)
+            }
+        };
+        let inner = Inner::new(
+            directory,
+            self.max_bytes,
+            self.max_loading_bytes,
+            self.time_to_idle,
+        );
+        inner.adopt(found);
+        Ok(RemoteIndexCache {
+            inner: Some(Arc::new(inner)),
+        })
+    }
 }
 
 impl RemoteIndexCache {
@@ -59,12 +81,6 @@ impl RemoteIndexCache {
     /// A cache that keeps nothing: each call loads, and nothing is counted.
     pub fn disabled() -> Self {
         Self { inner: None }
-    }
-
-    pub(super) fn enabled(inner: Inner) -> Self {
-        Self {
-            inner: Some(Arc::new(inner)),
-        }
     }
 
     /// Whether it may keep anything.
@@ -130,7 +146,7 @@ impl RemoteIndexCache {
     }
 
     /// The whole index; `None` when the segment has none.
-    pub(super) async fn whole<F, Fut>(
+    pub(crate) async fn whole<F, Fut>(
         &self,
         metadata: &RemoteLogSegmentMetadata,
         index: IndexType,
@@ -157,7 +173,7 @@ impl RemoteIndexCache {
     }
 
     /// The index, if the cache has it in memory.
-    pub(super) fn open_in_memory(
+    pub(crate) fn open_in_memory(
         &self,
         metadata: &RemoteLogSegmentMetadata,
         index: IndexType,
@@ -179,7 +195,7 @@ impl RemoteIndexCache {
     }
 
     /// The index as it lies in the cache, to be searched. One that is missing is empty.
-    pub(super) async fn open<F, Fut>(
+    pub(crate) async fn open<F, Fut>(
         &self,
         metadata: &RemoteLogSegmentMetadata,
         index: IndexType,

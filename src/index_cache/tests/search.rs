@@ -4,7 +4,10 @@ use zerocopy::IntoBytes as _;
 
 use super::*;
 use crate::error::ErrorKind;
-use crate::index::{AbortedTxnIndexEntry, OffsetIndexEntry, TimeIndexEntry, collect_aborted_txns};
+use crate::index::{
+    AbortedTxnIndexEntry, OffsetIndex, OffsetIndexEntry, TimeIndex, TimeIndexEntry,
+    collect_aborted_txns,
+};
 
 const ENTRIES: u32 = 5000;
 

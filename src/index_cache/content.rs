@@ -12,6 +12,17 @@ use super::file::IndexFile;
 use crate::error::RemoteStorageError;
 use crate::model::IndexType;
 
+/// What the cache had to do with an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum IndexCacheOutcome {
+    /// Answered from the cache, or by the load of another call that was under way.
+    Hit,
+    /// Loaded for this call.
+    Miss,
+    /// Loaded without the cache: it is disabled, or this kind of index is never cached.
+    Disabled,
+}
+
 /// The least that an entry counts for, in bytes: an entry that counted for nothing would never
 /// make room for another.
 const MIN_WEIGHT: usize = 32;
@@ -24,7 +35,7 @@ pub(super) struct Key {
 }
 
 /// The kinds that are cached. The others are read once, when a replica is rebuilt.
-pub(in crate::layers) const CACHED: [IndexType; 3] = [
+pub(crate) const CACHED: [IndexType; 3] = [
     IndexType::Offset,
     IndexType::Timestamp,
     IndexType::Transaction,

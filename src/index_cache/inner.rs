@@ -14,15 +14,14 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::cache::IndexCacheOutcome;
-use super::content::{CACHED, Content, Fetch, Key, Slot, blocking};
+use super::content::{CACHED, Content, Fetch, IndexCacheOutcome, Key, Slot, blocking};
 use super::directory::{CacheDirectory, FoundFile};
 use super::entries::{Entries, Shared, new_entries};
 use super::file::IndexFile;
-use super::load::{Wanted, fetched};
+use super::metrics;
 use super::usage::Usage;
+use super::wanted::{Wanted, fetched};
 use crate::error::RemoteStorageError;
-use crate::layers::metrics::index_cache_disk_errors;
 use crate::model::IndexType;
 
 /// How many times in the time to idle the cache looks for idle entries.
@@ -155,7 +154,7 @@ impl Inner {
 
     /// Drops a file that cannot be read, unless another has taken its place.
     pub(super) async fn discard(&self, key: Key, file: &Arc<IndexFile>, error: &io::Error) {
-        index_cache_disk_errors().increment(1);
+        metrics::disk_errors().increment(1);
         tracing::warn!(
             file = %file.path().display(),
             %error,

@@ -8,47 +8,15 @@ use bytes::Bytes;
 use tokio::sync::OwnedSemaphorePermit;
 use tracing::Instrument as _;
 
-use super::cache::IndexCacheOutcome;
-use super::content::{Content, Fetch, Key, Slot, blocking};
+use super::content::{Content, Fetch, IndexCacheOutcome, Key, Slot, blocking};
 use super::entries::{Entries, is_entry};
 use super::inner::Inner;
-use crate::error::{ErrorKind, RemoteStorageError};
-use crate::layers::metrics::index_cache_disk_errors;
-use crate::model::{IndexType, RemoteLogSegmentMetadata};
+use super::metrics;
+use super::wanted::{Wanted, fetched};
+use crate::error::RemoteStorageError;
 
 /// How often a load asks for room before it gives up its own place.
 const ATTEMPTS_TO_SETTLE: usize = 100;
-
-/// An index that is asked for, and what its segment tells about it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Wanted {
-    pub(super) key: Key,
-    start_offset: i64,
-    /// A guess at its size.
-    expected_bytes: u64,
-}
-
-impl Wanted {
-    /// `None` for a kind that is never cached.
-    pub(super) fn new(metadata: &RemoteLogSegmentMetadata, index: IndexType) -> Option<Self> {
-        /// Kafka's default of `index.interval.bytes`.
-        const INTERVAL_BYTES: u64 = 4096;
-        /// For those who have set it lower, and for aborted transactions.
-        const MARGIN_BYTES: u64 = 16 * 1024;
-        let key = Key::new(metadata.remote_log_segment_id().id, index)?;
-        let log_bytes = u64::try_from(metadata.segment_size_in_bytes()).unwrap_or_default();
-        let entry_bytes = match index {
-            IndexType::Offset => 8,
-            IndexType::Timestamp => 12,
-            _ => 0,
-        };
-        Some(Self {
-            key,
-            start_offset: metadata.start_offset(),
-            expected_bytes: log_bytes / INTERVAL_BYTES * entry_bytes + MARGIN_BYTES,
-        })
-    }
-}
 
 /// Why a load left nothing in the cache.
 enum NotKept {
@@ -193,7 +161,7 @@ impl Inner {
     /// Counts failures to write, and logs when they begin and when they end.
     fn note_disk(&self, error: Option<&io::Error>) {
         if error.is_some() {
-            index_cache_disk_errors().increment(1);
+            metrics::disk_errors().increment(1);
         }
         let was_failing = self
             .is_disk_failing
@@ -295,27 +263,5 @@ impl Drop for Load {
                 loading.remove(&segment);
             }
         }
-    }
-}
-
-pub(super) async fn fetched(
-    index: IndexType,
-    fetch: &Fetch,
-) -> Result<Content, RemoteStorageError> {
-    let bytes = found_or_missing(index, fetch().await)?;
-    Ok(bytes.map_or(Content::Missing, Content::Memory))
-}
-
-/// A transaction index may be missing; the others may not.
-pub(super) fn found_or_missing(
-    index: IndexType,
-    fetched: Result<Bytes, RemoteStorageError>,
-) -> Result<Option<Bytes>, RemoteStorageError> {
-    match fetched {
-        Ok(bytes) => Ok(Some(bytes)),
-        Err(error) if index == IndexType::Transaction && error.kind() == ErrorKind::NotFound => {
-            Ok(None)
-        }
-        Err(error) => Err(error),
     }
 }

@@ -3,11 +3,6 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::cache::RemoteIndexCache;
-use super::directory::CacheDirectory;
-use super::inner::Inner;
-use crate::error::RemoteStorageError;
-
 /// Size of an index cache in bytes, unless it is set: 1 GiB, as Kafka's
 /// `remote.log.index.file.cache.total.size.bytes`.
 pub const DEFAULT_INDEX_CACHE_TOTAL_SIZE_BYTES: u64 = 1 << 30;
@@ -17,17 +12,17 @@ const DEFAULT_TIME_TO_IDLE: Duration = Duration::from_mins(15);
 
 const DEFAULT_MAX_LOADING_BYTES: u64 = 128 << 20;
 
-/// Where a [`RemoteIndexCache`] keeps what, and how much of it.
+/// Where a [`RemoteIndexCache`](super::RemoteIndexCache) keeps what, and how much of it.
 #[derive(Clone, Debug)]
 pub struct IndexCacheConfig {
-    storage: Storage,
-    max_bytes: u64,
-    time_to_idle: Option<Duration>,
-    max_loading_bytes: u64,
+    pub(super) storage: Storage,
+    pub(super) max_bytes: u64,
+    pub(super) time_to_idle: Option<Duration>,
+    pub(super) max_loading_bytes: u64,
 }
 
 #[derive(Clone, Debug)]
-enum Storage {
+pub(super) enum Storage {
     Memory,
     Files { log_dir: PathBuf, keep: bool },
 }
@@ -97,33 +92,5 @@ impl IndexCacheConfig {
     pub fn max_loading_bytes(mut self, max_loading_bytes: u64) -> Self {
         self.max_loading_bytes = max_loading_bytes;
         self
-    }
-
-    /// Opens the cache.
-    ///
-    /// In file mode this takes the directory for this cache alone, until the last handle is
-    /// dropped, and removes everything in it that is not a file of its own to keep. This blocks.
-    ///
-    /// # Errors
-    ///
-    /// [`InvalidArgument`](RemoteStorageError::InvalidArgument) when the directory is in use, by
-    /// another process or another cache of this one. [`Io`](RemoteStorageError::Io) when it cannot
-    /// be created, locked or emptied.
-    pub fn open(&self) -> Result<RemoteIndexCache, RemoteStorageError> {
-        let (directory, found) = match &self.storage {
-            Storage::Memory => (None, Vec::new()),
-            Storage::Files { log_dir, keep } => {
-                let (directory, found) = CacheDirectory::open(log_dir, *keep)?;
-                (Some(directory), found)
-            }
-        };
-        let inner = Inner::new(
-            directory,
-            self.max_bytes,
-            self.max_loading_bytes,
-            self.time_to_idle,
-        );
-        inner.adopt(found);
-        Ok(RemoteIndexCache::enabled(inner))
     }
 }
