@@ -12,19 +12,17 @@ use object_store::path::Path;
 use tower::util::MapErr;
 use tower::{BoxError, ServiceExt as _};
 use tower_test::mock::Mock;
-use uuid::Uuid;
 
 pub(super) use traced::{Entry, Traced};
 
 use crate::error::RemoteStorageError;
 use crate::model::{
-    CopiedObject, CopyReceipt, IndexType, LeaderEpoch, LogSegmentData, OpKind,
-    RemoteLogSegmentDetails, RemoteLogSegmentId, RemoteLogSegmentMetadata, RemoteLogSegmentState,
-    TopicIdPartition,
+    CopiedObject, CopyReceipt, IndexType, LogSegmentData, OpKind, RemoteLogSegmentMetadata,
 };
 use crate::ops::{
     ByteRange, CopySegment, DeleteSegment, FetchIndex, FetchSegment, Fetched, Get, StoreTarget,
 };
+use crate::testing::segments::{SegmentSpec, orders};
 
 /// The key of [`get`].
 pub(super) const KEY: &str = "orders-0/00000000000000000000.log";
@@ -40,14 +38,8 @@ pub(super) fn typed<Op: Send + 'static, Answer: Send + 'static>(
 }
 
 pub(super) fn metadata() -> Arc<RemoteLogSegmentMetadata> {
-    let partition = TopicIdPartition::new(Uuid::from_u128(7), "orders", 0);
-    let id = RemoteLogSegmentId::new(partition, Uuid::from_u128(9));
-    let details = RemoteLogSegmentDetails::new(
-        10,
-        RemoteLogSegmentState::CopySegmentStarted,
-        BTreeMap::from([(LeaderEpoch(0), 0)]),
-    );
-    Arc::new(RemoteLogSegmentMetadata::new(id, 0, 99, -1, 1, 0, details).expect("valid metadata"))
+    let spec = SegmentSpec::new(9, 0..=99).of(&orders(7, 0)).size(10);
+    Arc::new(spec.make())
 }
 
 pub(super) fn copy() -> CopySegment {

@@ -184,14 +184,10 @@ pub(super) fn push_segment_file_name(
 
 #[cfg(test)]
 pub(super) mod tests {
-    use std::collections::BTreeMap;
-
     use proptest::prelude::*;
 
     use super::*;
-    use crate::model::{
-        LeaderEpoch, RemoteLogSegmentDetails, RemoteLogSegmentId, RemoteLogSegmentState,
-    };
+    use crate::testing::segments::SegmentSpec;
 
     const ID_1: &str = "AAAAAAAAAAAAAAAAAAAAAQ";
 
@@ -203,20 +199,8 @@ pub(super) mod tests {
         id: Uuid,
     ) -> RemoteLogSegmentMetadata {
         let tp = TopicIdPartition::new(topic_id, topic, partition);
-        RemoteLogSegmentMetadata::new(
-            RemoteLogSegmentId::new(tp, id),
-            offset,
-            offset,
-            -1,
-            0,
-            0,
-            RemoteLogSegmentDetails::new(
-                1,
-                RemoteLogSegmentState::CopySegmentStarted,
-                BTreeMap::from([(LeaderEpoch(0), offset)]),
-            ),
-        )
-        .unwrap()
+        let spec = SegmentSpec::new(id.as_u128(), offset..=offset).of(&tp);
+        spec.make()
     }
 
     pub(in crate::layout) fn orders(offset: i64, id: u128) -> RemoteLogSegmentMetadata {

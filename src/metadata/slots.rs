@@ -374,20 +374,12 @@ impl IndexMut<SlotId> for Slots {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::segments::SegmentSpec;
 
     fn segment(id: u128, epochs: &[(i32, i64)]) -> RemoteLogSegmentMetadata {
-        let tp = TopicIdPartition::new(Uuid::from_u128(1), "orders", 0);
-        let epochs: BTreeMap<_, _> = epochs.iter().map(|&(e, at)| (LeaderEpoch(e), at)).collect();
-        RemoteLogSegmentMetadata::new(
-            RemoteLogSegmentId::new(tp, Uuid::from_u128(id)),
-            10,
-            20,
-            30,
-            40,
-            50,
-            RemoteLogSegmentDetails::new(60, RemoteLogSegmentState::CopySegmentFinished, epochs),
-        )
-        .unwrap()
+        let spec = SegmentSpec::new(id, 10..=20).epochs(epochs).size(60);
+        let spec = spec.state(RemoteLogSegmentState::CopySegmentFinished);
+        spec.at(30, 50).broker(40).make()
     }
 
     #[test]

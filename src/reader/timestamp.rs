@@ -195,10 +195,8 @@ fn without_empty_epochs(epochs: &Epochs) -> Epochs {
 
 #[cfg(test)]
 mod tests {
-    use uuid::Uuid;
-
     use super::*;
-    use crate::model::{RemoteLogSegmentDetails, RemoteLogSegmentId};
+    use crate::testing::segments::SegmentSpec;
 
     fn epochs(entries: &[(i32, i64)]) -> Epochs {
         let entries = entries.iter();
@@ -208,21 +206,9 @@ mod tests {
     }
 
     fn segment(entries: &[(i32, i64)], end_offset: i64) -> RemoteLogSegmentMetadata {
-        let partition = TopicIdPartition::new(Uuid::from_u128(1), "orders", 0);
-        RemoteLogSegmentMetadata::new(
-            RemoteLogSegmentId::new(partition, Uuid::from_u128(2)),
-            entries[0].1,
-            end_offset,
-            -1,
-            1,
-            0,
-            RemoteLogSegmentDetails::new(
-                1,
-                RemoteLogSegmentState::CopySegmentFinished,
-                epochs(entries),
-            ),
-        )
-        .unwrap()
+        let spec = SegmentSpec::new(2, entries[0].1..=end_offset);
+        let spec = spec.state(RemoteLogSegmentState::CopySegmentFinished);
+        spec.epochs(entries).make()
     }
 
     #[test]

@@ -147,12 +147,9 @@ pub trait RemoteLogMetadataManager: Send + Sync {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
-    use uuid::Uuid;
-
     use super::*;
-    use crate::model::{RemoteLogSegmentDetails, RemoteLogSegmentId, RemoteLogSegmentState};
+    use crate::model::RemoteLogSegmentState;
+    use crate::testing::segments::{SegmentSpec, orders};
 
     /// A manager that has only what the trait requires. It looks up by offset alone.
     struct Minimal(Vec<RemoteLogSegmentMetadata>);
@@ -219,20 +216,13 @@ mod tests {
     }
 
     fn tp() -> TopicIdPartition {
-        TopicIdPartition::new(Uuid::from_u128(1), "orders", 0)
+        orders(1, 0)
     }
 
     fn segment(start: i64, end: i64, txn_index_empty: bool) -> RemoteLogSegmentMetadata {
-        let epochs = BTreeMap::from([(LeaderEpoch(0), start)]);
-        let details = RemoteLogSegmentDetails::new(
-            i32::MAX,
-            RemoteLogSegmentState::CopySegmentFinished,
-            epochs,
-        );
-        let id = RemoteLogSegmentId::new(tp(), Uuid::from_u128(0));
-        RemoteLogSegmentMetadata::new(id, start, end, -1, 0, 0, details)
-            .unwrap()
-            .with_txn_index_empty(txn_index_empty)
+        let spec = SegmentSpec::new(0, start..=end).size(i32::MAX).broker(0);
+        let spec = spec.state(RemoteLogSegmentState::CopySegmentFinished);
+        spec.make().with_txn_index_empty(txn_index_empty)
     }
 
     fn next_start(manager: &dyn RemoteLogMetadataManager, offset: i64) -> Option<i64> {

@@ -113,21 +113,19 @@ answer_with! {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
     use std::path::PathBuf;
     use std::time::Duration;
 
     use parking_lot::{Condvar, Mutex};
     use tower::ServiceExt as _;
-    use uuid::Uuid;
 
     use super::*;
     use crate::error::ErrorKind;
     use crate::model::{
-        CustomMetadata, IndexType, LeaderEpoch, LogSegmentData, OpKind, RemoteLogSegmentDetails,
-        RemoteLogSegmentId, RemoteLogSegmentMetadata, RemoteLogSegmentState, TopicIdPartition,
+        CustomMetadata, IndexType, LogSegmentData, OpKind, RemoteLogSegmentMetadata,
     };
     use crate::ops::OpService;
+    use crate::testing::segments::SegmentSpec;
 
     /// Writes down what it was asked, and answers.
     #[derive(Default)]
@@ -213,12 +211,7 @@ mod tests {
     }
 
     fn segment() -> Arc<RemoteLogSegmentMetadata> {
-        let tp = TopicIdPartition::new(Uuid::from_u128(1), "orders", 0);
-        let epochs = BTreeMap::from([(LeaderEpoch(0), 5)]);
-        let state = RemoteLogSegmentState::CopySegmentStarted;
-        let details = RemoteLogSegmentDetails::new(1, state, epochs);
-        let id = RemoteLogSegmentId::new(tp, Uuid::from_u128(10));
-        Arc::new(RemoteLogSegmentMetadata::new(id, 5, 9, -1, 0, 0, details).unwrap())
+        Arc::new(SegmentSpec::new(10, 5..=9).broker(0).make())
     }
 
     fn data() -> LogSegmentData {

@@ -89,8 +89,8 @@ async fn fetch_from_memory() {
     let fetch = || {
         FetchSegment::new(
             Arc::clone(&metadata),
-            512 * MIB as u32,
-            Some(512 * MIB as u32 + 65_535),
+            u32::try_from(512 * MIB).unwrap(),
+            Some(u32::try_from(512 * MIB).unwrap() + 65_535),
         )
     };
     let raw = || async {

@@ -1,6 +1,6 @@
 //! What a topic-backed manager holds in memory: while it replays, and after it had everything.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -12,9 +12,8 @@ use krabka_remote_storage::topic::{
     metadata_partition_for,
 };
 use krabka_remote_storage::{
-    ErrorKind, LeaderEpoch, RemoteLogMetadataStore, RemoteLogSegmentDetails, RemoteLogSegmentId,
-    RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate, RemoteLogSegmentState,
-    RemoteStorageError, TopicIdPartition,
+    ErrorKind, RemoteLogMetadataStore, RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate,
+    RemoteLogSegmentState, RemoteStorageError, TopicIdPartition,
 };
 use krabka_test_allocator::Heap;
 use tempfile::TempDir;
@@ -152,7 +151,7 @@ async fn partitions_come_and_go_while_tasks_publish() {
         let some: Vec<_> = all
             .iter()
             .copied()
-            .filter(|one| (one + round as i32) % 3 > 0)
+            .filter(|one| (one + i32::try_from(round).unwrap()) % 3 > 0)
             .collect();
         manager.reconcile_assignment(&some).await.unwrap();
         if round % 4 == 3 {

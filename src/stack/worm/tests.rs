@@ -1,6 +1,5 @@
 //! Starts on buckets of S3, good and bad.
 
-use std::collections::BTreeMap;
 use std::path::Path as FilePath;
 
 use bytes::Bytes;
@@ -13,11 +12,9 @@ use crate::backends::ObjectStoreConfig;
 use crate::backends::http::recorder::everything_of;
 use crate::backends::s3::fake::{Completions, Conduct, FakeS3};
 use crate::error::{ErrorKind, WormError};
-use crate::model::{
-    CopyReceipt, LeaderEpoch, LogSegmentData, RemoteLogSegmentDetails, RemoteLogSegmentId,
-    RemoteLogSegmentMetadata, RemoteLogSegmentState, TopicIdPartition,
-};
+use crate::model::{CopyReceipt, LogSegmentData};
 use crate::ops::{CopySegment, FetchSegment};
+use crate::testing::segments::SegmentSpec;
 
 const PROBE: &str = "tier/.krabka-worm-probe";
 const CHECKSUM: &str = "x-amz-checksum-sha256";
@@ -58,18 +55,10 @@ fn copy_op(dir: &FilePath, log: &[u8]) -> CopySegment {
         producer_snapshot_index: Some(write("1.snapshot", b"snapshot")),
         leader_epoch_index: Bytes::from_static(b"0\n1\n0 0\n"),
     };
-    let details = RemoteLogSegmentDetails::new(
-        i32::try_from(log.len()).unwrap(),
-        RemoteLogSegmentState::CopySegmentStarted,
-        BTreeMap::from([(LeaderEpoch(0), 0)]),
-    );
-    let partition = TopicIdPartition::new(Uuid::from_u128(1), "orders", 0);
-    let id = RemoteLogSegmentId::new(partition, Uuid::from_u128(2));
     let stamp = ChainStamp::genesis(EpochId(Uuid::from_u128(3)));
-    let metadata = RemoteLogSegmentMetadata::new(id, 0, 9, -1, 1, 0, details)
-        .unwrap()
-        .with_custom_metadata(WormChainRecord::request(stamp).to_custom_metadata());
-    CopySegment::new(metadata, files)
+    let stamp = WormChainRecord::request(stamp).to_custom_metadata();
+    let spec = SegmentSpec::new(2, 0..=9).size(i32::try_from(log.len()).unwrap());
+    CopySegment::new(spec.make().with_custom_metadata(stamp), files)
 }
 
 /// Copies a segment whose log has two parts.

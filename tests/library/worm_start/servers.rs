@@ -151,7 +151,7 @@ fn closed_segments(name: &str, partition: &TopicIdPartition) -> Vec<CopySegment>
             let size = fs::metadata(&log).unwrap().len();
             let transactions = there(file(base, ".txnindex"));
             let spec = SegmentSpec::new(Uuid::new_v4().as_u128(), base..=end);
-            let spec = spec.of(&partition).size(i32::try_from(size).unwrap());
+            let spec = spec.of(partition).size(i32::try_from(size).unwrap());
             let metadata = spec.epochs(&epochs).make();
             let metadata = metadata.with_txn_index_empty(transactions.is_none());
             let files = LogSegmentData {

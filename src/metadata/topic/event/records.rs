@@ -367,6 +367,7 @@ mod tests {
 
     use super::super::{EventFields, MetadataEvent};
     use super::*;
+    use crate::testing::segments::{SegmentSpec, orders};
 
     /// All that an add says.
     fn said<E: Iterator<Item = (LeaderEpoch, i64)>>(add: AddFields<'_, E>) -> impl Debug {
@@ -381,19 +382,13 @@ mod tests {
     }
 
     fn partition() -> TopicIdPartition {
-        TopicIdPartition::new(Uuid::from_u128(0xca), "orders", 7)
+        orders(0xca, 7)
     }
 
     fn add(epochs: &[(i32, i64)], custom: Option<Vec<u8>>, txn_index_empty: bool) -> MetadataEvent {
-        let epochs = epochs
-            .iter()
-            .map(|&(epoch, start)| (LeaderEpoch(epoch), start));
-        let state = RemoteLogSegmentState::CopySegmentStarted;
-        let details = RemoteLogSegmentDetails::new(4096, state, epochs.collect());
-        let id = RemoteLogSegmentId::new(partition(), Uuid::from_u128(0xfe));
-        let segment = RemoteLogSegmentMetadata::new(id, 10, 99, 1, 2, 3, details)
-            .expect("a segment")
-            .with_txn_index_empty(txn_index_empty);
+        let spec = SegmentSpec::new(0xfe, 10..=99).of(&partition()).size(4096);
+        let segment = spec.epochs(epochs).at(1, 3).broker(2).make();
+        let segment = segment.with_txn_index_empty(txn_index_empty);
         MetadataEvent::AddSegment(match custom {
             Some(custom) => segment.with_custom_metadata(CustomMetadata(custom)),
             None => segment,
