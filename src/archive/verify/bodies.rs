@@ -12,9 +12,9 @@ use super::objects::{find, objects_problem};
 use super::read::{Body, ReadError, hash, read_capped};
 use super::report::UnreadableObject;
 use super::request::VerifyDepth;
-use crate::archive::MANIFEST_SUFFIX;
-use crate::archive::manifest::{MAX_MANIFEST_BYTES, ObjectEntry, SegmentManifest, manifest_head};
-use crate::archive::printable::Printable;
+use crate::archive::format::{
+    MANIFEST_SUFFIX, MAX_MANIFEST_BYTES, ObjectEntry, Printable, SegmentManifest, manifest_head,
+};
 
 /// How many bodies of one manifest are read at once; all manifests together are bound by
 /// [`Context::bodies`].

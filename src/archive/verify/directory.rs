@@ -17,8 +17,7 @@ use super::report::{PartitionVerifyReport, UnattestedManifest, UnreadableObject}
 use super::request::VerifyDepth;
 use super::tally::Tally;
 use super::walk::{Stop, Walk};
-use crate::archive::MANIFEST_SUFFIX;
-use crate::archive::manifest::ObjectEntry;
+use crate::archive::format::{MANIFEST_SUFFIX, ObjectEntry};
 use crate::error::WormError;
 use crate::layout::PartitionDirName;
 

@@ -10,8 +10,7 @@ use super::Context;
 use super::listing::Listing;
 use super::local::LocalRoot;
 use super::read::{read_capped, unlisted};
-use crate::archive::manifest::MANIFEST_SUFFIX;
-use crate::archive::printable::excerpt;
+use crate::archive::format::{MANIFEST_SUFFIX, excerpt};
 use crate::error::WormError;
 use crate::layout::{PartitionDirName, parse_partition_dir_name, parse_segment_file_name};
 

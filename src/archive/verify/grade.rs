@@ -10,9 +10,7 @@ use serde::{Serialize, Serializer};
 
 use super::finding::VerifyBreakKind;
 use super::report::{ArchiveVerifyReport, OrphanClass, PartitionVerifyReport, SAMPLE};
-use crate::archive::chain::ChainHead;
-use crate::archive::manifest::MANIFEST_SUFFIX;
-use crate::archive::printable::Printable;
+use crate::archive::format::{ChainHead, MANIFEST_SUFFIX, Printable};
 
 /// What an archive's verification comes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

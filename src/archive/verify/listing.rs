@@ -14,8 +14,7 @@ use object_store::path::Path;
 use uuid::Uuid;
 
 use super::read::unlisted;
-use crate::archive::manifest::MANIFEST_SUFFIX;
-use crate::archive::printable::excerpt;
+use crate::archive::format::{MANIFEST_SUFFIX, excerpt};
 use crate::error::WormError;
 use crate::layout::{SEGMENT_FILE_SUFFIXES, SegmentFileName, parse_segment_file_name};
 

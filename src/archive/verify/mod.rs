@@ -65,7 +65,7 @@ use directory::{absent, verify_directory};
 use discover::{Found, is_archive_name, parse_directory};
 use local::LocalRoot;
 
-use super::trusted::TrustedManifestKeys;
+use super::keys::TrustedManifestKeys;
 use crate::error::WormError;
 
 /// How many directories are looked at together.

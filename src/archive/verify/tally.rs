@@ -10,8 +10,7 @@ use super::report::{
     EpochSpan, OffsetGap, OffsetOverlap, OrphanClass, OrphanObject, PartitionVerifyReport, SAMPLE,
 };
 use super::request::VerifyRequest;
-use crate::archive::MANIFEST_SUFFIX;
-use crate::archive::chain::{ChainHead, EpochId, ManifestSeq};
+use crate::archive::format::{ChainHead, EpochId, MANIFEST_SUFFIX, ManifestSeq};
 use crate::layout::parse_segment_file_name;
 
 /// What accepted manifests add up to.

@@ -6,7 +6,7 @@
 use super::finding::{Problem, VerifyBreakKind};
 use super::index::{Entry, Index};
 use super::listing::Listing;
-use crate::archive::chain::{ChainHead, ManifestSeq};
+use crate::archive::format::{ChainHead, ManifestSeq};
 
 /// How far the walk along a directory's chain came.
 #[derive(Debug, Default)]

@@ -133,8 +133,8 @@ fn explain(bytes: &[u8], error: &serde_json::Error) -> ManifestDecodeError {
 
 #[cfg(test)]
 mod tests {
-    use super::super::vectors::{KEY_ID, signed, v2};
     use super::*;
+    use crate::archive::vectors::{KEY_ID, signed, v2};
 
     fn json() -> String {
         String::from_utf8(signed(v2(), KEY_ID).encode().unwrap()).unwrap()

@@ -9,11 +9,10 @@ use std::path::Path;
 use async_trait::async_trait;
 use ed25519_dalek::{Signature, Signer as _, SigningKey, VerifyingKey};
 
-use super::chain::ChainHead;
-use super::digest::HexBytes;
 use super::key_file;
-use super::manifest::{SegmentManifest, manifest_head, manifest_signing_bytes};
-use super::printable::Printable;
+use crate::archive::format::{
+    ChainHead, HexBytes, Printable, SegmentManifest, manifest_head, manifest_signing_bytes,
+};
 use crate::error::WormError;
 
 /// The longest name of a key, in bytes.
@@ -166,7 +165,10 @@ impl ManifestPublicKey {
 
 impl fmt::Display for ManifestPublicKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(super::digest::encode_32(self.as_bytes(), &mut [0; 64]))
+        f.write_str(crate::archive::format::digest::encode_32(
+            self.as_bytes(),
+            &mut [0; 64],
+        ))
     }
 }
 
@@ -207,7 +209,7 @@ pub(crate) fn is_signed_with(
 }
 
 /// Names of keys stand in messages and on command lines, so new ones are kept plain.
-pub(super) fn check_key_id(key_id: &str) -> Result<(), String> {
+pub(crate) fn check_key_id(key_id: &str) -> Result<(), String> {
     if key_id.is_empty() || key_id.len() > MAX_KEY_ID_BYTES {
         return Err(format!(
             "a key id has 1 to {MAX_KEY_ID_BYTES} bytes, and this one {}",
@@ -237,8 +239,8 @@ mod tests {
     use proptest::prelude::*;
     use tempfile::TempDir;
 
-    use super::super::vectors::{KEY_ID, PUBLIC_KEY, public_key, seed, signed, v2};
     use super::*;
+    use crate::archive::vectors::{KEY_ID, PUBLIC_KEY, public_key, seed, signed, v2};
 
     fn unhex(digits: &str) -> Vec<u8> {
         digits.parse::<HexBytes>().unwrap().0

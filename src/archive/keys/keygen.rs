@@ -11,7 +11,7 @@ use tempfile::{Builder, NamedTempFile};
 use zeroize::Zeroizing;
 
 use super::key_file;
-use super::keys::ManifestPublicKey;
+use super::signer::ManifestPublicKey;
 use crate::error::WormError;
 
 /// A signing key that was made.
@@ -134,7 +134,7 @@ fn failed(path: &Path, problem: &str) -> WormError {
 
 #[cfg(test)]
 mod tests {
-    use super::super::keys::{FileSigner, ManifestSigner as _};
+    use super::super::signer::{FileSigner, ManifestSigner as _};
     use super::*;
 
     fn files(dir: &Path) -> Vec<String> {

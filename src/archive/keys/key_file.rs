@@ -122,7 +122,7 @@ pub(super) fn parse_public(bytes: &[u8]) -> Result<[u8; 32], String> {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     match std::str::from_utf8(line) {
         Ok(digits) if digits.len() == 64 => {
-            super::digest::decode_32(digits).map_err(|e| e.to_string())
+            crate::archive::format::digest::decode_32(digits).map_err(|e| e.to_string())
         }
         _ => parse_spki(bytes),
     }

@@ -257,8 +257,8 @@ fn decode_hex(digits: &[u8], bytes: &mut [u8]) -> Option<()> {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::vectors::{KEY_ID, signed, v2};
     use super::*;
+    use crate::archive::vectors::{KEY_ID, signed, v2};
 
     fn of(topic: &str, text: Option<String>, epochs: Vec<(i32, i64)>) -> SegmentManifest {
         let mut body = v2();
