@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use futures::{FutureExt as _, StreamExt as _, stream};
 
-use super::Context;
+use super::context::Context;
 use super::finding::{Problem, VerifyBreakKind};
 use super::index::Entry;
 use super::listing::Listing;

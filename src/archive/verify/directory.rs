@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use futures::StreamExt as _;
 use futures::stream::FuturesOrdered;
 
-use super::Context;
 use super::attestation::Attestation;
 use super::authenticated::ProvenManifest;
 use super::bodies::{Look, explain, look_deep, reread};
+use super::context::Context;
 use super::finding::{Problem, VerifyBreakKind};
 use super::index::{Entry, Index};
 use super::listing::Listing;

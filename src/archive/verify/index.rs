@@ -9,8 +9,8 @@ use futures::stream::FuturesUnordered;
 use tokio::sync::SemaphorePermit;
 use tokio::task::coop;
 
-use super::Context;
 use super::attestation::Attestation;
+use super::context::Context;
 use super::finding::{Problem, VerifyBreak, VerifyBreakKind};
 use super::listing::Listing;
 use super::objects::{Objects, check_place, objects_in_order};

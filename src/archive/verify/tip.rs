@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use object_store::ObjectStore;
 
+use super::archive::verify_archive;
 use super::report::PartitionVerifyReport;
 use super::request::{VerifyDepth, VerifyRequest};
-use super::verify_archive;
 use crate::archive::format::{ChainStamp, EpochId, Printable};
 use crate::archive::keys::TrustedManifestKeys;
 use crate::error::{RemoteStorageError, WormError};
