@@ -7,7 +7,6 @@ pub(crate) mod json;
 mod manifest;
 mod printable;
 mod record;
-mod spelling;
 
 pub use chain::{ChainHead, ChainStamp, EpochId, ManifestSeq};
 pub use decode::ManifestDecodeError;
