@@ -13,6 +13,10 @@
 //! | who made a manifest | a signature, by a key that is trusted **from elsewhere** | the signature |
 //! | the newest manifests, whole runs and partitions are still there | nothing in the archive | positions that were written down elsewhere |
 //!
+//! `format/` holds what is written and how it is read, `keys/` who signs and who is trusted, and
+//! `verify/` the verifier; sealing, the next place in a chain and the rule for leftovers stand on
+//! top of them.
+//!
 //! Nothing here creates, extends or changes retention.
 
 mod config;

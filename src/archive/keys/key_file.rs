@@ -14,6 +14,8 @@ use ed25519_dalek::pkcs8::spki::{
 };
 use zeroize::Zeroizing;
 
+use crate::error::WormError;
+
 /// `id-Ed25519` (RFC 8410).
 const ED25519: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.101.112");
 
@@ -21,6 +23,11 @@ const ED25519: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.101.112");
 const MAX_FILE_BYTES: u64 = 16 * 1024;
 
 const PEM_MARK: &[u8] = b"-----BEGIN ";
+
+/// What is wrong with a key's file.
+pub(super) fn failed(path: &Path, problem: &str) -> WormError {
+    WormError::SigningKey(format!("{}: {problem}", path.display()))
+}
 
 /// A secret seed, and the public key where the file carries one.
 pub(super) struct SecretKey {

@@ -10,7 +10,7 @@ use rand::rngs::OsRng;
 use tempfile::{Builder, NamedTempFile};
 use zeroize::Zeroizing;
 
-use super::key_file;
+use super::key_file::{self, failed};
 use super::signer::ManifestPublicKey;
 use crate::error::WormError;
 
@@ -126,10 +126,6 @@ fn publish(file: NamedTempFile, path: &Path) -> io::Result<()> {
         File::open(directory_of(path))?.sync_all()?;
     }
     Ok(())
-}
-
-fn failed(path: &Path, problem: &str) -> WormError {
-    WormError::SigningKey(format!("{}: {problem}", path.display()))
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::path::Path;
 use async_trait::async_trait;
 use ed25519_dalek::{Signature, Signer as _, SigningKey, VerifyingKey};
 
-use super::key_file;
+use super::key_file::{self, failed};
 use crate::archive::format::{
     ChainHead, HexBytes, Printable, SegmentManifest, manifest_head, manifest_signing_bytes,
 };
@@ -55,7 +55,7 @@ impl FileSigner {
     /// read what root owns), or whose public key is not that of its private key; and for a
     /// `key_id` that is empty, longer than 255 bytes or not printable ASCII.
     pub fn load(key_id: impl Into<String>, path: &Path) -> Result<Self, WormError> {
-        let named = |problem: String| named(path, &problem);
+        let named = |problem: String| failed(path, &problem);
         let bytes = key_file::read_secret(path).map_err(named)?;
         Self::from_key_bytes(key_id.into(), &bytes).map_err(named)
     }
@@ -142,7 +142,7 @@ impl ManifestPublicKey {
     /// [`SigningKey`](WormError::SigningKey), with the file's name, for a file that cannot be
     /// read, for any other content, and for what [`from_bytes`](Self::from_bytes) refuses.
     pub fn load(path: &Path) -> Result<Self, WormError> {
-        let named = |problem: String| named(path, &problem);
+        let named = |problem: String| failed(path, &problem);
         let bytes = key_file::read_public(path).map_err(named)?;
         let key = key_file::parse_public(&bytes).map_err(named)?;
         Self::from_bytes(&key).map_err(|e| match e {
@@ -223,10 +223,6 @@ pub(crate) fn check_key_id(key_id: &str) -> Result<(), String> {
         ));
     }
     Ok(())
-}
-
-fn named(path: &Path, problem: &str) -> WormError {
-    WormError::SigningKey(format!("{}: {problem}", path.display()))
 }
 
 #[cfg(test)]

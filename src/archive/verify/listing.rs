@@ -225,6 +225,11 @@ impl Listing {
         }
     }
 
+    /// The key of a row's manifest.
+    pub(super) fn manifest_key(&self, row: u32) -> String {
+        self.key(&self.row(row).file_name(MANIFEST_SUFFIX))
+    }
+
     /// The size of a row's manifest.
     pub(super) fn manifest_size(&self, row: &Row) -> u64 {
         self.size(row, Artifacts::MANIFEST)
