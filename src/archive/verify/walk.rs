@@ -113,11 +113,8 @@ fn order(index: &Index, listing: &Listing) -> Vec<u32> {
 }
 
 fn run_count(index: &Index, order: &[u32]) -> u64 {
-    let epochs = order.iter().map(|at| index.entries[*at as usize].epoch);
-    let mut last = None;
-    epochs
-        .filter(|epoch| last.replace(*epoch) != Some(*epoch))
-        .count() as u64
+    let epoch = |at: &u32| index.entries[*at as usize].epoch;
+    order.chunk_by(|a, b| epoch(a) == epoch(b)).count() as u64
 }
 
 /// Where the walk is in a run.
