@@ -11,12 +11,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use uuid::Uuid;
 
-use super::chain::{ChainStamp, EpochId, ManifestSeq, live_record, next_chain_stamp_outside};
-use super::keys::verify_manifest_signature;
-use super::manifest::{SegmentIdentity, SegmentManifest, manifest_head};
-use super::record::WormChainRecord;
-use super::trusted::TrustedManifestKeys;
-use super::verified::VerifiedManifest;
+use super::format::{
+    ChainStamp, EpochId, ManifestSeq, SegmentIdentity, SegmentManifest, WormChainRecord,
+    manifest_head,
+};
+use super::keys::{TrustedManifestKeys, VerifiedManifest, verify_manifest_signature};
+use super::place::{live_record, next_chain_stamp_outside};
 use crate::model::{RemoteLogSegmentMetadata, RemoteLogSegmentState};
 
 /// A segment whose copy was started to be sealed, with no outcome on record.

@@ -13,49 +13,41 @@
 //! | who made a manifest | a signature, by a key that is trusted **from elsewhere** | the signature |
 //! | the newest manifests, whole runs and partitions are still there | nothing in the archive | positions that were written down elsewhere |
 //!
+//! `format/` holds what is written and how it is read, `keys/` who signs and who is trusted, and
+//! `verify/` the verifier; sealing, the next place in a chain and the rule for leftovers stand on
+//! top of them.
+//!
 //! Nothing here creates, extends or changes retention.
 
-mod chain;
 mod config;
-mod decode;
-mod digest;
-pub(crate) mod json;
-mod key_file;
-mod keygen;
+mod format;
 mod keys;
 mod leftover;
-mod manifest;
-mod printable;
-mod record;
+mod place;
 mod seal;
-mod spelling;
-mod trusted;
 #[cfg(test)]
 mod vectors;
-mod verified;
 mod verify;
 
-pub use chain::{ChainHead, ChainStamp, EpochId, ManifestSeq, next_chain_stamp};
 pub use config::WormConfig;
-pub use decode::ManifestDecodeError;
-pub use digest::{HexBytes, ParseHexError, Sha256Digest};
-pub use keygen::{GeneratedKey, generate_key};
+pub use format::{
+    ChainHead, ChainStamp, EpochId, HexBytes, MANIFEST_BODY_DOMAIN, MANIFEST_DOMAIN,
+    MANIFEST_FORMAT_VERSION, MANIFEST_SUFFIX, MAX_MANIFEST_BYTES, ManifestBody,
+    ManifestDecodeError, ManifestSeq, ManifestSignature, ObjectEntry, ParseHexError, Printable,
+    SegmentIdentity, SegmentManifest, Sha256Digest, WORM_CHAIN_RECORD_VERSION, WormChainRecord,
+    canonical_manifest_bytes, manifest_head, manifest_signing_bytes,
+};
+pub(crate) use format::{excerpt, json};
 pub(crate) use keys::is_signed_with;
-pub use keys::{FileSigner, ManifestPublicKey, ManifestSigner, verify_manifest_signature};
+pub use keys::{
+    FileSigner, GeneratedKey, KeyLimit, ManifestPublicKey, ManifestSigner, TrustedManifestKeys,
+    VerifiedManifest, generate_key, verify_manifest_signature,
+};
 pub use leftover::{
     Leftover, LeftoverEvidence, LeftoverResolution, SettledLeftovers, leftovers, resolve_leftovers,
 };
-pub use manifest::{
-    MANIFEST_BODY_DOMAIN, MANIFEST_DOMAIN, MANIFEST_FORMAT_VERSION, MANIFEST_SUFFIX,
-    MAX_MANIFEST_BYTES, ManifestBody, ManifestSignature, ObjectEntry, SegmentIdentity,
-    SegmentManifest, canonical_manifest_bytes, manifest_head, manifest_signing_bytes,
-};
-pub use printable::Printable;
-pub(crate) use printable::excerpt;
-pub use record::{WORM_CHAIN_RECORD_VERSION, WormChainRecord};
+pub use place::next_chain_stamp;
 pub use seal::{SealedManifest, WormArchiver};
-pub use trusted::{KeyLimit, TrustedManifestKeys};
-pub use verified::VerifiedManifest;
 pub use verify::{
     ArchiveVerifyReport, AuthenticatedArchive, AuthenticatedManifest, EpochSpan, ExpectedPosition,
     Finding, Grade, GradeRules, ObjectProtectionReport, OffsetGap, OffsetOverlap, OrphanClass,

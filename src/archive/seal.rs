@@ -6,16 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 
-use super::chain::ChainHead;
 use super::config::WormConfig;
-use super::digest::HexBytes;
-use super::keys::{FileSigner, ManifestPublicKey, ManifestSigner, check_key_id};
-use super::manifest::{
-    MANIFEST_FORMAT_VERSION, ManifestBody, ManifestSignature, ObjectEntry, SegmentIdentity,
-    SegmentManifest, manifest_head, manifest_signing_bytes,
+use super::format::{
+    ChainHead, HexBytes, MANIFEST_FORMAT_VERSION, ManifestBody, ManifestSignature, ObjectEntry,
+    SegmentIdentity, SegmentManifest, WormChainRecord, manifest_head, manifest_signing_bytes,
 };
-use super::record::WormChainRecord;
-use super::verified::VerifiedManifest;
+use super::keys::{FileSigner, ManifestPublicKey, ManifestSigner, VerifiedManifest, check_key_id};
 use crate::error::WormError;
 use crate::model::RemoteLogSegmentMetadata;
 

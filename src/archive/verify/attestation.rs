@@ -1,9 +1,7 @@
 //! What a manifest's signature is worth to someone with a set of trusted keys.
 
-use crate::archive::chain::ChainHead;
-use crate::archive::keys::is_signed_with;
-use crate::archive::manifest::SegmentManifest;
-use crate::archive::trusted::TrustedManifestKeys;
+use crate::archive::format::{ChainHead, SegmentManifest};
+use crate::archive::keys::{TrustedManifestKeys, is_signed_with};
 
 /// How a manifest stands with the trusted keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

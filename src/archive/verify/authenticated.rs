@@ -9,11 +9,10 @@ use uuid::Uuid;
 use super::listing::file_name;
 use super::read::{ReadError, read_versioned};
 use super::report::ArchiveVerifyReport;
-use crate::archive::chain::ChainHead;
-use crate::archive::manifest::{
-    MANIFEST_SUFFIX, MAX_MANIFEST_BYTES, ObjectEntry, SegmentManifest, manifest_head,
+use crate::archive::format::{
+    ChainHead, MANIFEST_SUFFIX, MAX_MANIFEST_BYTES, ObjectEntry, SegmentManifest, excerpt,
+    manifest_head,
 };
-use crate::archive::printable::excerpt;
 use crate::error::WormError;
 
 /// How many manifests, of up to 1 MiB each, are read ahead.

@@ -1,20 +1,20 @@
 //! Reading a manifest again when its turn comes, and its objects' bodies.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use futures::{FutureExt as _, StreamExt as _, stream};
 
-use super::Context;
+use super::context::Context;
 use super::finding::{Problem, VerifyBreakKind};
 use super::index::Entry;
 use super::listing::Listing;
 use super::objects::{find, objects_problem};
 use super::read::{Body, ReadError, hash, read_capped};
-use super::report::UnreadableObject;
 use super::request::VerifyDepth;
-use crate::archive::MANIFEST_SUFFIX;
-use crate::archive::manifest::{MAX_MANIFEST_BYTES, ObjectEntry, SegmentManifest, manifest_head};
-use crate::archive::printable::Printable;
+use crate::archive::format::{
+    MAX_MANIFEST_BYTES, ObjectEntry, Printable, SegmentManifest, manifest_head,
+};
 
 /// How many bodies of one manifest are read at once; all manifests together are bound by
 /// [`Context::bodies`].
@@ -27,13 +27,13 @@ pub(super) struct Look {
     pub(super) manifest: Option<SegmentManifest>,
     /// What is wrong with it or with its objects.
     pub(super) problem: Option<Problem>,
-    /// What could not be read.
-    pub(super) unreadable: Vec<UnreadableObject>,
+    /// By key, why it could not be read.
+    pub(super) unreadable: BTreeMap<String, String>,
 }
 
 /// Reads a manifest again that was read before.
 pub(super) async fn reread(context: &Context<'_>, listing: &Listing, entry: &Entry) -> Look {
-    let key = listing.key(&listing.row(entry.row).file_name(MANIFEST_SUFFIX));
+    let key = listing.manifest_key(entry.row);
     let _permit = context.reads.acquire().await;
     let mut look = Look::default();
     match read_capped(context.store, &key, MAX_MANIFEST_BYTES).await {
@@ -51,7 +51,7 @@ pub(super) async fn reread(context: &Context<'_>, listing: &Listing, entry: &Ent
             look.problem = Some(Problem::new(VerifyBreakKind::Missing, reason));
         }
         Err(ReadError::Unreadable(reason)) => {
-            look.unreadable.push(UnreadableObject { key, reason });
+            look.unreadable.insert(key, reason);
         }
     }
     look
@@ -110,7 +110,7 @@ async fn check(
     context: &Context<'_>,
     listing: &Listing,
     objects: &[ObjectEntry],
-) -> (Option<Problem>, Vec<UnreadableObject>) {
+) -> (Option<Problem>, BTreeMap<String, String>) {
     // A key is followed only because it is listed.
     let reads: Vec<_> = objects
         .iter()
@@ -121,7 +121,7 @@ async fn check(
         .buffered(BODIES_IN_FLIGHT)
         .collect::<Vec<_>>()
         .await;
-    let (mut problem, mut unreadable) = (None, Vec::new());
+    let (mut problem, mut unreadable) = (None, BTreeMap::new());
     for (object, body) in bodies {
         let found = match body {
             Ok(body) if is_sealed(object, body) => continue,
@@ -142,8 +142,7 @@ async fn check(
                 ),
             ),
             Err(ReadError::Unreadable(reason)) => {
-                let key = object.key.clone();
-                unreadable.push(UnreadableObject { key, reason });
+                unreadable.insert(object.key.clone(), reason);
                 continue;
             }
         };

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use futures::StreamExt as _;
 use futures::stream::FuturesOrdered;
 
-use super::Context;
 use super::attestation::Attestation;
 use super::authenticated::ProvenManifest;
 use super::bodies::{Look, explain, look_deep, reread};
+use super::context::Context;
 use super::finding::{Problem, VerifyBreakKind};
 use super::index::{Entry, Index};
 use super::listing::Listing;
@@ -17,8 +17,7 @@ use super::report::{PartitionVerifyReport, UnattestedManifest, UnreadableObject}
 use super::request::VerifyDepth;
 use super::tally::Tally;
 use super::walk::{Stop, Walk};
-use crate::archive::MANIFEST_SUFFIX;
-use crate::archive::manifest::ObjectEntry;
+use crate::archive::format::ObjectEntry;
 use crate::error::WormError;
 use crate::layout::PartitionDirName;
 
@@ -187,11 +186,11 @@ impl State {
             listing,
             index,
             walk,
-            orphans,
+            mut orphans,
         } = self;
         let is_deep = context.request.depth == VerifyDepth::Deep;
         let (mut objects, mut manifests) = (BTreeMap::new(), Vec::new());
-        let mut unreadable = UnreadableList::of(&index);
+        let mut unreadable = index.unreadable.clone();
         let mut tally = Tally::new(context.request, &listing, &index);
         // The manifest, and what is wrong with it: known once its turn came.
         let mut stopped: Option<(&Entry, Problem)> = None;
@@ -210,7 +209,7 @@ impl State {
                     break;
                 };
                 let unread = look.unreadable.len() as u64;
-                unreadable.extend(&look);
+                unreadable.extend(look.unreadable.clone());
                 if let Some(problem) = look.problem {
                     stopped = Some((entry, problem));
                     break;
@@ -241,7 +240,7 @@ impl State {
                         walk.accepted(&index).map(|entry| entry.row).collect();
                     let look =
                         explain(context, &listing, entry, |row| accepted.contains(&row)).await;
-                    unreadable.extend(&look);
+                    unreadable.extend(look.unreadable.clone());
                     look.problem.map(|problem| (entry, problem))
                 }
                 None => None,
@@ -249,18 +248,21 @@ impl State {
         }
         // A forged signature goes before whatever stopped the walk earlier.
         let forged = walk.first_forged(&index);
-        let walked_break = forged.or(stopped).map(|(entry, problem)| {
-            let name = listing.row(entry.row).file_name(MANIFEST_SUFFIX);
-            problem.at(listing.key(&name), Some(entry.seq))
-        });
+        let walked_break = forged
+            .or(stopped)
+            .map(|(entry, problem)| problem.at(listing.manifest_key(entry.row), Some(entry.seq)));
         let first_break = index.rejected.clone().or(walked_break);
 
         let unattested = name_signers(context, &listing, tally.unattested()).await;
-        let orphans = without_exempt(context, &listing, orphans);
+        // What was proven by other means.
+        orphans.retain(|name| !context.is_exempt(&listing.key(name), name));
         let mut report = tally.finish(first_break, &orphans);
         report.runs = walk.runs;
         report.unattested = unattested;
-        report.unreadable_objects = unreadable.into_sorted();
+        report.unreadable_objects = unreadable
+            .into_iter()
+            .map(|(key, reason)| UnreadableObject { key, reason })
+            .collect();
         report.ok = is_ok(&report);
         if report.first_break.is_some() {
             objects.clear();
@@ -293,15 +295,10 @@ fn is_ok(report: &PartitionVerifyReport) -> bool {
 }
 
 fn collect(objects: &mut BTreeMap<String, ObjectEntry>, look: Look) {
-    let unread: BTreeSet<&str> = look
-        .unreadable
-        .iter()
-        .map(|object| object.key.as_str())
-        .collect();
     let entries = look.manifest.into_iter().flat_map(|m| m.body.objects);
     objects.extend(
         entries
-            .filter(|object| !unread.contains(object.key.as_str()))
+            .filter(|object| !look.unreadable.contains_key(&object.key))
             .map(|object| (object.key.clone(), object)),
     );
 }
@@ -324,43 +321,10 @@ async fn name_signers(
             };
             Some(signature.key_id)
         };
-        let name = listing.row(entry.row).file_name(MANIFEST_SUFFIX);
         named.push(UnattestedManifest {
-            manifest_key: listing.key(&name),
+            manifest_key: listing.manifest_key(entry.row),
             key_id,
         });
     }
     named
-}
-
-/// Leaves out what was proven by other means.
-fn without_exempt(
-    context: &Context<'_>,
-    listing: &Listing,
-    mut orphans: BTreeSet<String>,
-) -> BTreeSet<String> {
-    orphans.retain(|name| !context.is_exempt(&listing.key(name), name));
-    orphans
-}
-
-/// What could not be read, each once.
-struct UnreadableList(BTreeMap<String, String>);
-
-impl UnreadableList {
-    fn of(index: &Index) -> Self {
-        Self(index.unreadable.clone())
-    }
-
-    fn extend(&mut self, look: &Look) {
-        for object in &look.unreadable {
-            self.0.insert(object.key.clone(), object.reason.clone());
-        }
-    }
-
-    fn into_sorted(self) -> Vec<UnreadableObject> {
-        let objects = self.0.into_iter();
-        objects
-            .map(|(key, reason)| UnreadableObject { key, reason })
-            .collect()
-    }
 }

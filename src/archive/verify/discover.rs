@@ -6,14 +6,13 @@ use futures::TryStreamExt;
 use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore};
 
-use super::Context;
+use super::context::{Context, is_archive_name};
 use super::listing::Listing;
 use super::local::LocalRoot;
 use super::read::{read_capped, unlisted};
-use crate::archive::manifest::MANIFEST_SUFFIX;
-use crate::archive::printable::excerpt;
+use crate::archive::format::excerpt;
 use crate::error::WormError;
-use crate::layout::{PartitionDirName, parse_partition_dir_name, parse_segment_file_name};
+use crate::layout::{PartitionDirName, parse_partition_dir_name};
 
 /// Name of the one object that a writer's self-test leaves under its prefix.
 pub const WORM_PROBE_NAME: &str = ".krabka-worm-probe";
@@ -211,11 +210,6 @@ impl Found {
 pub(super) fn parse_directory(directory: &str) -> Option<PartitionDirName> {
     let (_, name) = directory.rsplit_once('/').unwrap_or(("", directory));
     parse_partition_dir_name(name).filter(|parsed| parsed.to_string() == name)
-}
-
-/// Whether an object of this name is part of an archive or looks like it, wherever it stands.
-pub(super) fn is_archive_name(name: &str) -> bool {
-    name.ends_with(MANIFEST_SUFFIX) || parse_segment_file_name(name).is_some()
 }
 
 fn is_restore_input(key: &str, prefix: Option<&str>) -> bool {

@@ -4,8 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::archive::chain::ManifestSeq;
-use crate::archive::printable::Printable;
+use crate::archive::format::{ManifestSeq, Printable};
 
 /// The kinds of breaks, in the order in which they are looked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]

@@ -6,16 +6,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write as _};
 
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use super::finding::VerifyBreakKind;
 use super::report::{ArchiveVerifyReport, OrphanClass, PartitionVerifyReport, SAMPLE};
-use crate::archive::chain::ChainHead;
-use crate::archive::manifest::MANIFEST_SUFFIX;
-use crate::archive::printable::Printable;
+use crate::archive::format::{ChainHead, MANIFEST_SUFFIX, Printable};
 
 /// What an archive's verification comes to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Verdict {
     /// Nothing is wrong.
@@ -69,12 +68,6 @@ impl Verdict {
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
-    }
-}
-
-impl Serialize for Verdict {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.as_str())
     }
 }
 

@@ -9,15 +9,16 @@ use futures::stream::FuturesUnordered;
 use tokio::sync::SemaphorePermit;
 use tokio::task::coop;
 
-use super::Context;
 use super::attestation::Attestation;
+use super::context::Context;
 use super::finding::{Problem, VerifyBreak, VerifyBreakKind};
 use super::listing::Listing;
 use super::objects::{Objects, check_place, objects_in_order};
 use super::read::{ReadError, read_capped};
-use crate::archive::chain::{ChainHead, EpochId, ManifestSeq};
-use crate::archive::decode::ManifestDecodeError;
-use crate::archive::manifest::{MAX_MANIFEST_BYTES, SegmentManifest, manifest_head};
+use crate::archive::format::{
+    ChainHead, EpochId, MAX_MANIFEST_BYTES, ManifestDecodeError, ManifestSeq, SegmentManifest,
+    manifest_head,
+};
 use crate::layout::PartitionDirName;
 
 /// How many manifests of a directory are read at once; all directories together are bound by
@@ -153,7 +154,7 @@ impl Index {
                 continue;
             }
             return Some(Job {
-                name: row.file_name(crate::archive::MANIFEST_SUFFIX),
+                name: row.file_name(crate::archive::format::MANIFEST_SUFFIX),
                 size: listing.manifest_size(row),
                 row: Some(at),
             });

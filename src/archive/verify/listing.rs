@@ -14,8 +14,7 @@ use object_store::path::Path;
 use uuid::Uuid;
 
 use super::read::unlisted;
-use crate::archive::manifest::MANIFEST_SUFFIX;
-use crate::archive::printable::excerpt;
+use crate::archive::format::{MANIFEST_SUFFIX, excerpt};
 use crate::error::WormError;
 use crate::layout::{SEGMENT_FILE_SUFFIXES, SegmentFileName, parse_segment_file_name};
 
@@ -224,6 +223,11 @@ impl Listing {
                 .unwrap_or(u64::from(u32::MAX)),
             size => u64::from(size),
         }
+    }
+
+    /// The key of a row's manifest.
+    pub(super) fn manifest_key(&self, row: u32) -> String {
+        self.key(&self.row(row).file_name(MANIFEST_SUFFIX))
     }
 
     /// The size of a row's manifest.

@@ -16,7 +16,7 @@ use object_store::path::Path;
 use object_store::{GetOptions, GetResultPayload, ObjectStore};
 
 use super::read::{blocking, unlisted};
-use crate::archive::printable::excerpt;
+use crate::archive::format::excerpt;
 use crate::error::WormError;
 
 /// The directory in which a store's keys are paths.

@@ -2,8 +2,7 @@
 
 use super::finding::{Problem, VerifyBreakKind};
 use super::listing::{Artifacts, Listing, Row};
-use crate::archive::manifest::{ManifestBody, ObjectEntry, SegmentManifest};
-use crate::archive::printable::Printable;
+use crate::archive::format::{ManifestBody, ObjectEntry, Printable, SegmentManifest};
 use crate::layout::{PartitionDirName, parse_segment_file_name};
 use crate::model::LOG_FILE_SUFFIX;
 
@@ -39,7 +38,7 @@ pub(super) fn check_place(
     let own_name = super::listing::file_name(
         segment.start_offset,
         segment.segment_id,
-        crate::archive::MANIFEST_SUFFIX,
+        crate::archive::format::MANIFEST_SUFFIX,
     );
     if manifest_name != own_name {
         return misplaced(format!("it is about the segment of `{own_name}`"));

@@ -12,8 +12,7 @@ use object_store::{Error as StoreError, GetOptions, GetResultPayload, ObjectStor
 use sha2::{Digest as _, Sha256};
 use tokio::task::coop;
 
-use crate::archive::digest::Sha256Digest;
-use crate::archive::printable::excerpt;
+use crate::archive::format::{Sha256Digest, excerpt};
 use crate::error::{WormError, named};
 
 /// How much of a body is hashed at a time before other tasks get their turn.

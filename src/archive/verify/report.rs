@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::finding::VerifyBreak;
 use super::request::ExpectedPosition;
-use crate::archive::chain::{ChainHead, EpochId, ManifestSeq};
+use crate::archive::format::{ChainHead, EpochId, ManifestSeq};
 
 /// How many keys a sample has at most.
 pub(super) const SAMPLE: usize = 10;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::archive::chain::{ChainHead, EpochId, ManifestSeq};
+use crate::archive::format::{ChainHead, EpochId, ManifestSeq};
 
 /// Whether the bodies of objects are read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -10,8 +10,7 @@ use super::report::{
     EpochSpan, OffsetGap, OffsetOverlap, OrphanClass, OrphanObject, PartitionVerifyReport, SAMPLE,
 };
 use super::request::VerifyRequest;
-use crate::archive::MANIFEST_SUFFIX;
-use crate::archive::chain::{ChainHead, EpochId, ManifestSeq};
+use crate::archive::format::{ChainHead, EpochId, ManifestSeq};
 use crate::layout::parse_segment_file_name;
 
 /// What accepted manifests add up to.
@@ -154,10 +153,7 @@ impl<'a> Tally<'a> {
 
     fn at_the_tip(&self, problem: Problem) -> VerifyBreak {
         match self.last {
-            Some(entry) => {
-                let name = self.listing.row(entry.row).file_name(MANIFEST_SUFFIX);
-                problem.at(self.listing.key(&name), Some(entry.seq))
-            }
+            Some(entry) => problem.at(self.listing.manifest_key(entry.row), Some(entry.seq)),
             None => problem.at(self.listing.directory().to_owned(), None),
         }
     }

@@ -4,12 +4,11 @@ use std::sync::Arc;
 
 use object_store::ObjectStore;
 
+use super::archive::verify_archive;
 use super::report::PartitionVerifyReport;
 use super::request::{VerifyDepth, VerifyRequest};
-use super::verify_archive;
-use crate::archive::chain::{ChainStamp, EpochId};
-use crate::archive::printable::Printable;
-use crate::archive::trusted::TrustedManifestKeys;
+use crate::archive::format::{ChainStamp, EpochId, Printable};
+use crate::archive::keys::TrustedManifestKeys;
 use crate::error::{RemoteStorageError, WormError};
 
 /// The place for a partition's next manifest, for writers without a metadata store: the one after

@@ -6,7 +6,7 @@
 use super::finding::{Problem, VerifyBreakKind};
 use super::index::{Entry, Index};
 use super::listing::Listing;
-use crate::archive::chain::{ChainHead, ManifestSeq};
+use crate::archive::format::{ChainHead, ManifestSeq};
 
 /// How far the walk along a directory's chain came.
 #[derive(Debug, Default)]
@@ -113,11 +113,8 @@ fn order(index: &Index, listing: &Listing) -> Vec<u32> {
 }
 
 fn run_count(index: &Index, order: &[u32]) -> u64 {
-    let epochs = order.iter().map(|at| index.entries[*at as usize].epoch);
-    let mut last = None;
-    epochs
-        .filter(|epoch| last.replace(*epoch) != Some(*epoch))
-        .count() as u64
+    let epoch = |at: &u32| index.entries[*at as usize].epoch;
+    order.chunk_by(|a, b| epoch(a) == epoch(b)).count() as u64
 }
 
 /// Where the walk is in a run.

@@ -3,8 +3,7 @@
 use std::io::{self, Write};
 
 use krabka_remote_storage::archive::{
-    EpochSpan, ObjectProtectionReport, OrphanClass, PartitionVerifyReport, Printable, Verdict,
-    VerifyDepth,
+    ObjectProtectionReport, OrphanClass, PartitionVerifyReport, Printable, Verdict, VerifyDepth,
 };
 
 use crate::json::Document;
@@ -62,19 +61,15 @@ fn write_partition(
         writeln!(out, "  offsets: {first} to {last}")?;
     }
     for span in spans {
-        let EpochSpan {
-            epoch_id,
-            first_seq,
-            last_seq,
-            start_offset,
-            end_offset,
-            head,
-            ..
-        } = span;
         writeln!(
             out,
-            "  epoch {epoch_id}: seq {first_seq} to {last_seq}, offsets {start_offset} to \
-             {end_offset}, head {head}"
+            "  epoch {}: seq {} to {}, offsets {} to {}, head {}",
+            span.epoch_id,
+            span.first_seq,
+            span.last_seq,
+            span.start_offset,
+            span.end_offset,
+            span.head
         )?;
     }
     for gap in &partition.offset_gaps {

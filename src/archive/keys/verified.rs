@@ -1,8 +1,7 @@
 //! Manifests whose signature was checked.
 
-use super::chain::ChainHead;
-use super::keys::{ManifestPublicKey, is_signed_with};
-use super::manifest::{SegmentManifest, manifest_head};
+use super::signer::{ManifestPublicKey, is_signed_with};
+use crate::archive::format::{ChainHead, SegmentManifest, manifest_head};
 
 /// A manifest whose signature was checked with a key that is trusted.
 ///

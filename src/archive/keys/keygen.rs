@@ -10,8 +10,8 @@ use rand::rngs::OsRng;
 use tempfile::{Builder, NamedTempFile};
 use zeroize::Zeroizing;
 
-use super::key_file;
-use super::keys::ManifestPublicKey;
+use super::key_file::{self, failed};
+use super::signer::ManifestPublicKey;
 use crate::error::WormError;
 
 /// A signing key that was made.
@@ -128,13 +128,9 @@ fn publish(file: NamedTempFile, path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn failed(path: &Path, problem: &str) -> WormError {
-    WormError::SigningKey(format!("{}: {problem}", path.display()))
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::keys::{FileSigner, ManifestSigner as _};
+    use super::super::signer::{FileSigner, ManifestSigner as _};
     use super::*;
 
     fn files(dir: &Path) -> Vec<String> {

@@ -9,11 +9,10 @@ use std::path::Path;
 use async_trait::async_trait;
 use ed25519_dalek::{Signature, Signer as _, SigningKey, VerifyingKey};
 
-use super::chain::ChainHead;
-use super::digest::HexBytes;
-use super::key_file;
-use super::manifest::{SegmentManifest, manifest_head, manifest_signing_bytes};
-use super::printable::Printable;
+use super::key_file::{self, failed};
+use crate::archive::format::{
+    ChainHead, HexBytes, Printable, SegmentManifest, manifest_head, manifest_signing_bytes,
+};
 use crate::error::WormError;
 
 /// The longest name of a key, in bytes.
@@ -56,7 +55,7 @@ impl FileSigner {
     /// read what root owns), or whose public key is not that of its private key; and for a
     /// `key_id` that is empty, longer than 255 bytes or not printable ASCII.
     pub fn load(key_id: impl Into<String>, path: &Path) -> Result<Self, WormError> {
-        let named = |problem: String| named(path, &problem);
+        let named = |problem: String| failed(path, &problem);
         let bytes = key_file::read_secret(path).map_err(named)?;
         Self::from_key_bytes(key_id.into(), &bytes).map_err(named)
     }
@@ -143,7 +142,7 @@ impl ManifestPublicKey {
     /// [`SigningKey`](WormError::SigningKey), with the file's name, for a file that cannot be
     /// read, for any other content, and for what [`from_bytes`](Self::from_bytes) refuses.
     pub fn load(path: &Path) -> Result<Self, WormError> {
-        let named = |problem: String| named(path, &problem);
+        let named = |problem: String| failed(path, &problem);
         let bytes = key_file::read_public(path).map_err(named)?;
         let key = key_file::parse_public(&bytes).map_err(named)?;
         Self::from_bytes(&key).map_err(|e| match e {
@@ -166,7 +165,10 @@ impl ManifestPublicKey {
 
 impl fmt::Display for ManifestPublicKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(super::digest::encode_32(self.as_bytes(), &mut [0; 64]))
+        f.write_str(crate::archive::format::digest::encode_32(
+            self.as_bytes(),
+            &mut [0; 64],
+        ))
     }
 }
 
@@ -207,7 +209,7 @@ pub(crate) fn is_signed_with(
 }
 
 /// Names of keys stand in messages and on command lines, so new ones are kept plain.
-pub(super) fn check_key_id(key_id: &str) -> Result<(), String> {
+pub(crate) fn check_key_id(key_id: &str) -> Result<(), String> {
     if key_id.is_empty() || key_id.len() > MAX_KEY_ID_BYTES {
         return Err(format!(
             "a key id has 1 to {MAX_KEY_ID_BYTES} bytes, and this one {}",
@@ -223,10 +225,6 @@ pub(super) fn check_key_id(key_id: &str) -> Result<(), String> {
     Ok(())
 }
 
-fn named(path: &Path, problem: &str) -> WormError {
-    WormError::SigningKey(format!("{}: {problem}", path.display()))
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -237,8 +235,8 @@ mod tests {
     use proptest::prelude::*;
     use tempfile::TempDir;
 
-    use super::super::vectors::{KEY_ID, PUBLIC_KEY, public_key, seed, signed, v2};
     use super::*;
+    use crate::archive::vectors::{KEY_ID, PUBLIC_KEY, public_key, seed, signed, v2};
 
     fn unhex(digits: &str) -> Vec<u8> {
         digits.parse::<HexBytes>().unwrap().0

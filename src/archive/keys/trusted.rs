@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::chain::{EpochId, ManifestSeq};
-use super::keys::ManifestPublicKey;
+use super::signer::ManifestPublicKey;
+use crate::archive::format::{EpochId, ManifestSeq};
 
 /// How far a key is trusted: in one run of one directory, up to a position.
 ///
@@ -89,8 +89,8 @@ mod tests {
     use ed25519_dalek::SigningKey;
     use uuid::Uuid;
 
-    use super::super::vectors::public_key;
     use super::*;
+    use crate::archive::vectors::public_key;
 
     #[test]
     fn keys_are_found_by_name_and_the_later_of_two_counts() {

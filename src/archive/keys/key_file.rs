@@ -14,6 +14,8 @@ use ed25519_dalek::pkcs8::spki::{
 };
 use zeroize::Zeroizing;
 
+use crate::error::WormError;
+
 /// `id-Ed25519` (RFC 8410).
 const ED25519: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.101.112");
 
@@ -21,6 +23,11 @@ const ED25519: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.101.112");
 const MAX_FILE_BYTES: u64 = 16 * 1024;
 
 const PEM_MARK: &[u8] = b"-----BEGIN ";
+
+/// What is wrong with a key's file.
+pub(super) fn failed(path: &Path, problem: &str) -> WormError {
+    WormError::SigningKey(format!("{}: {problem}", path.display()))
+}
 
 /// A secret seed, and the public key where the file carries one.
 pub(super) struct SecretKey {
@@ -122,7 +129,7 @@ pub(super) fn parse_public(bytes: &[u8]) -> Result<[u8; 32], String> {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     match std::str::from_utf8(line) {
         Ok(digits) if digits.len() == 64 => {
-            super::digest::decode_32(digits).map_err(|e| e.to_string())
+            crate::archive::format::digest::decode_32(digits).map_err(|e| e.to_string())
         }
         _ => parse_spki(bytes),
     }

@@ -37,7 +37,7 @@ macro_rules! hex_32 {
 
         impl std::fmt::Display for $name {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str($crate::archive::digest::encode_32(&self.0, &mut [0; 64]))
+                f.write_str($crate::archive::format::digest::encode_32(&self.0, &mut [0; 64]))
             }
         }
 
@@ -49,22 +49,22 @@ macro_rules! hex_32 {
 
         /// Takes either case, so that a value can come from a program's argument.
         impl std::str::FromStr for $name {
-            type Err = $crate::archive::digest::ParseHexError;
+            type Err = $crate::archive::format::digest::ParseHexError;
 
             fn from_str(text: &str) -> Result<Self, Self::Err> {
-                $crate::archive::digest::decode_32(text).map(Self)
+                $crate::archive::format::digest::decode_32(text).map(Self)
             }
         }
 
         impl serde::Serialize for $name {
             fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.serialize_str($crate::archive::digest::encode_32(&self.0, &mut [0; 64]))
+                serializer.serialize_str($crate::archive::format::digest::encode_32(&self.0, &mut [0; 64]))
             }
         }
 
         impl<'de> serde::Deserialize<'de> for $name {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                $crate::archive::digest::deserialize(deserializer, "64 hexadecimal digits")
+                $crate::archive::format::digest::deserialize(deserializer, "64 hexadecimal digits")
             }
         }
     };
@@ -126,14 +126,14 @@ impl<'de> Deserialize<'de> for HexBytes {
 }
 
 /// The 64 digits of 32 bytes, lower case, written into `buffer`.
-pub(super) fn encode_32<'a>(bytes: &[u8; 32], buffer: &'a mut [u8; 64]) -> &'a str {
+pub(crate) fn encode_32<'a>(bytes: &[u8; 32], buffer: &'a mut [u8; 64]) -> &'a str {
     encode_into(bytes, buffer);
     // Digits are ASCII.
     std::str::from_utf8(buffer).unwrap_or_default()
 }
 
 /// 32 bytes from their 64 digits, of either case.
-pub(super) fn decode_32(text: &str) -> Result<[u8; 32], ParseHexError> {
+pub(crate) fn decode_32(text: &str) -> Result<[u8; 32], ParseHexError> {
     let mut bytes = [0; 32];
     if text.len() != 2 * bytes.len() {
         return Err(ParseHexError::Length {
@@ -146,7 +146,7 @@ pub(super) fn decode_32(text: &str) -> Result<[u8; 32], ParseHexError> {
 }
 
 /// Reads a JSON string and parses it, without a copy of the text where there is none to make.
-pub(super) fn deserialize<'de, D, T>(deserializer: D, what: &'static str) -> Result<T, D::Error>
+pub(crate) fn deserialize<'de, D, T>(deserializer: D, what: &'static str) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
     T: FromStr<Err: fmt::Display>,

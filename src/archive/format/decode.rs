@@ -7,7 +7,6 @@ use super::chain::{ChainStamp, ManifestSeq};
 use super::json;
 use super::manifest::{MANIFEST_FORMAT_VERSION, MAX_MANIFEST_BYTES, ManifestBody, SegmentManifest};
 use super::printable::excerpt;
-use super::spelling;
 use crate::error::WormError;
 
 /// Why bytes are not a manifest.
@@ -72,17 +71,7 @@ impl SegmentManifest {
     ///
     /// As the variants of [`ManifestDecodeError`] say.
     pub fn decode(bytes: &[u8]) -> Result<Self, ManifestDecodeError> {
-        let (manifest, is_spelled_right) = match spelling::read(bytes) {
-            Some(manifest) => (manifest, true),
-            None => match json::from_slice::<Self>(bytes) {
-                Ok(manifest) => {
-                    let is_spelled_right = json::is_spelling_of(bytes, &manifest);
-                    (manifest, is_spelled_right)
-                }
-                Err(e) => return Err(explain(bytes, &e)),
-            },
-        };
-        debug_assert_eq!(is_spelled_right, json::is_spelling_of(bytes, &manifest));
+        let manifest: Self = json::from_slice(bytes).map_err(|e| explain(bytes, &e))?;
         let ManifestBody {
             format_version,
             chain: ChainStamp { seq, .. },
@@ -94,7 +83,7 @@ impl SegmentManifest {
                 seq: Some(seq),
             });
         }
-        if !is_spelled_right {
+        if !json::is_spelling_of(bytes, &manifest) {
             return Err(ManifestDecodeError::Encoding {
                 seq,
                 manifest: Box::new(manifest),
@@ -133,8 +122,10 @@ fn explain(bytes: &[u8], error: &serde_json::Error) -> ManifestDecodeError {
 
 #[cfg(test)]
 mod tests {
-    use super::super::vectors::{KEY_ID, signed, v2};
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::archive::vectors::{KEY_ID, signed, v2};
 
     fn json() -> String {
         String::from_utf8(signed(v2(), KEY_ID).encode().unwrap()).unwrap()
@@ -379,5 +370,101 @@ mod tests {
                 "a manifest of 1048577 bytes exceeds the limit of 1048576".to_owned()
             ))
         );
+    }
+
+    fn of(topic: &str, text: Option<String>, epochs: Vec<(i32, i64)>) -> SegmentManifest {
+        let mut body = v2();
+        body.segment.topic = topic.to_owned();
+        body.segment.leader_epochs = epochs.into_iter().collect();
+        body.objects[1].e_tag.clone_from(&text);
+        body.objects[0].version_id = text;
+        signed(body, KEY_ID)
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        for manifest in [
+            of("orders", None, vec![(0, 100), (2, 5), (10, 6)]),
+            of(
+                "",
+                Some("\"d41d8\\\"".to_owned()),
+                vec![(-1, -1), (0, i64::MIN)],
+            ),
+            of("ü\u{7f}\u{2028}\u{1f600}", Some(String::new()), Vec::new()),
+            of("tab\t", None, Vec::new()),
+            SegmentManifest {
+                signature: None,
+                ..of("t", None, vec![(i32::MIN, i64::MAX)])
+            },
+        ] {
+            let bytes = manifest.encode().unwrap();
+            assert_eq!(SegmentManifest::decode(&bytes), Ok(manifest));
+        }
+    }
+
+    #[test]
+    fn numbers_and_digits_have_one_spelling() {
+        for (text, number) in [
+            ("0", Some(0)),
+            ("-1", Some(-1)),
+            ("10", Some(10)),
+            ("2147483647", Some(i32::MAX)),
+            ("2147483648", None),
+            ("-0", None),
+            ("00", None),
+            ("01", None),
+            ("-01", None),
+            ("--1", None),
+            ("1-1", None),
+            ("-", None),
+            ("", None),
+            ("+1", None),
+        ] {
+            let read = replaced(r#""partition":3"#, &format!(r#""partition":{text}"#)).ok();
+            let read = read.map(|manifest| manifest.body.segment.partition);
+            assert_eq!(read, number, "{text}");
+        }
+        for text in ["0g", "0G", "AB", "abc", "ab\"", "a\u{e9}"] {
+            let result = replaced(
+                r#""public_key":"03a1"#,
+                &format!(r#""public_key":"{text}03a1"#),
+            );
+            assert!(result.is_err(), "{text}: {result:?}");
+        }
+        let read = replaced(r#""public_key":"03a1"#, r#""public_key":"0aff03a1"#).unwrap();
+        assert!(
+            read.signature
+                .unwrap()
+                .public_key
+                .0
+                .starts_with(&[10, 255, 3])
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_read_is_spelled_as_it_is_written(
+            topic in any::<String>(),
+            text in any::<Option<String>>(),
+            epochs in proptest::collection::vec(any::<(i32, i64)>(), 0..4),
+            edits in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0..3), 0..3),
+        ) {
+            let manifest = of(&topic, text, epochs);
+            let mut bytes = manifest.encode().unwrap();
+            if edits.is_empty() {
+                prop_assert_eq!(SegmentManifest::decode(&bytes), Ok(manifest));
+            }
+            for (at, byte, how) in edits {
+                let at = at.index(bytes.len());
+                match how {
+                    0 => bytes[at] = byte,
+                    1 => bytes.insert(at, byte),
+                    _ => drop(bytes.remove(at)),
+                }
+            }
+            if let Ok(read) = SegmentManifest::decode(&bytes) {
+                prop_assert_eq!(read.encode().unwrap(), bytes);
+            }
+        }
     }
 }

@@ -216,7 +216,7 @@ pub(crate) mod hyphenated {
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Uuid, D::Error> {
-        crate::archive::digest::deserialize(deserializer, "a hyphenated UUID")
+        crate::archive::format::digest::deserialize(deserializer, "a hyphenated UUID")
             .map(|Hyphenated(id)| id)
     }
 }

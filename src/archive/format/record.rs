@@ -159,9 +159,9 @@ mod tests {
     use proptest::prelude::*;
     use uuid::Uuid;
 
-    use super::super::vectors::{V2_HEAD, v2};
-    use super::super::{Sha256Digest, manifest_head};
     use super::*;
+    use crate::archive::format::{Sha256Digest, manifest_head};
+    use crate::archive::vectors::{V2_HEAD, v2};
 
     fn published() -> WormChainRecord {
         WormChainRecord::request(ChainStamp {
