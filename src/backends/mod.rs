@@ -7,6 +7,7 @@
 
 #[cfg(feature = "azure")]
 mod azure;
+mod backend;
 mod client;
 mod config;
 #[cfg(feature = "gcp")]
@@ -22,11 +23,12 @@ pub(crate) mod s3;
 
 #[cfg(feature = "azure")]
 pub use azure::AzureConfig;
+pub use backend::{Backend, StoreKind};
 pub(crate) use client::Store;
 pub use client::StoreClient;
-pub use config::{
-    Backend, DEFAULT_MULTIPART_CHUNK_SIZE, DEFAULT_MULTIPART_THRESHOLD, ObjectStoreConfig,
-    RequestLimits, StoreKind,
+pub use config::ObjectStoreConfig;
+pub use config::limits::{
+    DEFAULT_MULTIPART_CHUNK_SIZE, DEFAULT_MULTIPART_THRESHOLD, RequestLimits,
 };
 #[cfg(feature = "gcp")]
 pub use gcs::GcsConfig;

@@ -11,12 +11,13 @@ use object_store::azure::{AzureConfigKey as Key, MicrosoftAzure, MicrosoftAzureB
 use percent_encoding::percent_decode_str;
 use url::Url;
 
+use crate::backends::backend::{Backend, StoreKind};
 use crate::backends::config::checks::{
     self, Checks, ClientFields, Patience, debug_without_secrets,
 };
 use crate::backends::config::env::Environment;
 use crate::backends::config::limits::PartRule;
-use crate::backends::config::{Backend, RequestLimits, StoreKind};
+use crate::backends::config::limits::RequestLimits;
 use crate::backends::http::HttpStoreConnector;
 use crate::backends::{ObjectStoreClient, StoreHandles};
 use crate::error::RemoteStorageError;
@@ -289,14 +290,14 @@ impl AzureConfig {
         }
     }
 
-    /// Makes the client. See [`ObjectStoreConfig::open`](crate::ObjectStoreConfig::open).
+    /// Makes the client. See [`ObjectStoreConfig::open`](crate::backends::ObjectStoreConfig::open).
     pub(in crate::backends) fn open(
         &self,
         environment: &Environment,
     ) -> Result<Backend, RemoteStorageError> {
         self.validate()?;
         let prefix = self.key_prefix()?;
-        let location = crate::backends::config::location("az", &self.container, &prefix);
+        let location = crate::backends::backend::location("az", &self.container, &prefix);
         let connection = Connection {
             config: self.clone(),
             environment: environment.clone(),

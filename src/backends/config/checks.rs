@@ -7,7 +7,7 @@ use std::time::Duration;
 use object_store::{BackoffConfig, ClientConfigKey, ClientOptions, RetryConfig};
 use url::{Host, Url};
 
-use super::RequestLimits;
+use super::limits::RequestLimits;
 use crate::error::RemoteStorageError;
 
 /// Prints in place of a secret.

@@ -14,12 +14,13 @@ use object_store::gcp::{GoogleCloudStorage, GoogleCloudStorageBuilder, GoogleCon
 use serde::Deserialize;
 use url::Url;
 
+use crate::backends::backend::{Backend, StoreKind};
 use crate::backends::config::checks::{
     self, Checks, ClientFields, Patience, debug_without_secrets,
 };
 use crate::backends::config::env::Environment;
 use crate::backends::config::limits::PartRule;
-use crate::backends::config::{Backend, RequestLimits, StoreKind};
+use crate::backends::config::limits::RequestLimits;
 use crate::backends::gcs::retention::GcsRetention;
 use crate::backends::http::HttpStoreConnector;
 use crate::backends::http::open_uploads::BucketUploads;
@@ -228,14 +229,14 @@ impl GcsConfig {
         }
     }
 
-    /// Makes the client. See [`ObjectStoreConfig::open`](crate::ObjectStoreConfig::open).
+    /// Makes the client. See [`ObjectStoreConfig::open`](crate::backends::ObjectStoreConfig::open).
     pub(in crate::backends) fn open(
         &self,
         environment: &Environment,
     ) -> Result<Backend, RemoteStorageError> {
         self.validate()?;
         let prefix = self.key_prefix()?;
-        let location = crate::backends::config::location("gs", &self.bucket, &prefix);
+        let location = crate::backends::backend::location("gs", &self.bucket, &prefix);
         let connection = Connection {
             config: self.clone(),
             environment: environment.clone(),

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use object_store::local::LocalFileSystem;
 
 use crate::backends::LocalClient;
-use crate::backends::config::{Backend, RequestLimits, StoreKind};
+use crate::backends::backend::{Backend, StoreKind};
+use crate::backends::config::limits::RequestLimits;
 use crate::error::RemoteStorageError;
 use crate::layout::KeyPrefix;
 

@@ -6,7 +6,8 @@ use object_store::ObjectStore;
 use object_store::memory::InMemory;
 
 use super::MemoryUploads;
-use crate::backends::config::{Backend, RequestLimits, StoreKind};
+use crate::backends::backend::{Backend, StoreKind};
+use crate::backends::config::limits::RequestLimits;
 use crate::backends::{ObjectStoreClient, StoreHandles};
 use crate::layout::KeyPrefix;
 

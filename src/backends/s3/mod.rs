@@ -18,12 +18,13 @@ use object_store::client::HttpConnector;
 use object_store::{Attribute, Attributes};
 use url::{Host, Url};
 
+use crate::backends::backend::{Backend, Reopen, StoreKind};
 use crate::backends::config::checks::{
     self, Checks, ClientFields, Patience, debug_without_secrets,
 };
 use crate::backends::config::env::Environment;
 use crate::backends::config::limits::PartRule;
-use crate::backends::config::{Backend, Reopen, RequestLimits, StoreKind};
+use crate::backends::config::limits::RequestLimits;
 use crate::backends::http::HttpStoreConnector;
 use crate::backends::http::open_uploads::BucketUploads;
 use crate::backends::http::signed::{Authority, SignedClient};
@@ -292,14 +293,14 @@ impl S3Config {
         }
     }
 
-    /// Makes the client. See [`ObjectStoreConfig::open`](crate::ObjectStoreConfig::open).
+    /// Makes the client. See [`ObjectStoreConfig::open`](crate::backends::ObjectStoreConfig::open).
     pub(in crate::backends) fn open(
         &self,
         environment: &Environment,
     ) -> Result<Backend, RemoteStorageError> {
         self.validate()?;
         let prefix = self.key_prefix()?;
-        let location = crate::backends::config::location("s3", &self.bucket, &prefix);
+        let location = crate::backends::backend::location("s3", &self.bucket, &prefix);
         let connection = Connection {
             config: self.clone(),
             environment: environment.clone(),
