@@ -1,6 +1,10 @@
 //! The URL form, and what a configuration shows of itself.
 
+use std::sync::Arc;
+
 use super::*;
+use crate::backends::RequestLimits;
+use crate::layout::KeyPrefix;
 #[cfg(feature = "aws")]
 use std::time::Duration;
 
