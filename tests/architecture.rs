@@ -490,8 +490,8 @@ fn a_file_that_breaks_the_rule_is_found() {
         // Another folder of the same level.
         (
             "layers/retry.rs",
-            "use crate::backends::Store;",
-            "`backends` (level 4)",
+            "use crate::segment::Copier;",
+            "`segment` (level 4)",
         ),
         (
             "backends/client.rs",

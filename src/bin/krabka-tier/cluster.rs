@@ -190,8 +190,28 @@ impl Cluster {
                 count(poison, "poison record is", "poison records are")
             ));
         }
+        self.note_misplaced(&survey);
         Ok(survey)
     }
+
+    /// Says that there are events which neither a broker nor this program applies, and why.
+    pub(crate) fn note_misplaced(&self, survey: &TopicSurvey) {
+        let misplaced = misplaced(survey);
+        if misplaced > 0 {
+            print_note(format_args!(
+                "{} in {self} in another metadata partition than that in which brokers look for \
+                 them, mostly because partitions were added to the topic; what they say is not \
+                 applied, by brokers or here: the segments that they name are not orphans",
+                count(misplaced, "event is", "events are")
+            ));
+        }
+    }
+}
+
+/// How many events stand in a metadata partition in which nobody looks for them.
+pub(crate) fn misplaced(survey: &TopicSurvey) -> u64 {
+    let partitions = survey.metadata_partitions().iter();
+    partitions.map(|partition| partition.misplaced).sum()
 }
 
 /// A spinner that counts. Hidden, unless standard error is a terminal.

@@ -16,7 +16,7 @@ use krabka_remote_storage::rebuild::{Difference, Finding, TierComparison};
 use krabka_remote_storage::topic::TopicSurvey;
 use serde::Serialize;
 
-use crate::cluster::ClusterArgs;
+use crate::cluster::{ClusterArgs, misplaced};
 use crate::failure::Failure;
 use crate::output::{Audience, Output, count};
 use crate::tier::{CONCURRENT_REQUESTS, Patience, Selection, Tier};
@@ -101,6 +101,7 @@ pub(crate) async fn run(tier: &Tier, args: OrphansArgs, patience: Patience) -> R
         segments,
         findings: findings.len(),
         problems,
+        misplaced: misplaced(&survey),
     }))?;
     output.flush()?;
     match problems {
@@ -162,6 +163,8 @@ struct Summary {
     segments: u64,
     findings: usize,
     problems: usize,
+    /// Events that nobody applies: what they name is called `not named` above.
+    misplaced: u64,
 }
 
 /// A difference, for people and for machines. As JSON, `type` says which.
@@ -274,6 +277,7 @@ impl fmt::Display for Report {
                 segments,
                 findings,
                 problems,
+                ..
             }) => write!(
                 f,
                 "{} of {} compared: {}, of which {problems} {} to be looked at",

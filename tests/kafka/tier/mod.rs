@@ -19,7 +19,7 @@ use krabka_remote_storage::{
     RemoteLogSegmentId, RemoteLogSegmentMetadataUpdate, RemoteLogSegmentState,
 };
 use rdkafka::ClientConfig;
-use rdkafka::admin::{AdminClient, AdminOptions};
+use rdkafka::admin::{AdminClient, AdminOptions, NewPartitions};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::mocking::MockCluster;
 use rdkafka::producer::DefaultProducerContext;
@@ -100,16 +100,34 @@ impl Cluster {
         self.runtime.block_on(published).unwrap()
     }
 
-    /// Deletes the topic, and makes it again with one record.
-    fn make_again(&self) {
+    fn admin(&self) -> (AdminClient<DefaultClientContext>, AdminOptions) {
         let mut client = ClientConfig::new();
         client.set("bootstrap.servers", &self.bootstrap);
-        let admin: AdminClient<DefaultClientContext> = client.create().unwrap();
         let options = AdminOptions::new().operation_timeout(Some(Duration::from_secs(30)));
+        (client.create().unwrap(), options)
+    }
+
+    fn delete(&self) {
+        let (admin, options) = self.admin();
         self.runtime.block_on(async {
             let deleted = admin.delete_topics(&[&self.topic], &options).await;
             deleted.unwrap().pop().unwrap().unwrap();
         });
+    }
+
+    fn add_a_partition(&self) {
+        let (admin, options) = self.admin();
+        let count = usize::try_from(PARTITIONS).unwrap() + 1;
+        self.runtime.block_on(async {
+            let more = [NewPartitions::new(&self.topic, count)];
+            let made = admin.create_partitions(&more, &options).await;
+            made.unwrap().pop().unwrap().unwrap();
+        });
+    }
+
+    /// Deletes the topic, and makes it again with one record.
+    fn make_again(&self) {
+        self.delete();
         let made = Self::on(self.bootstrap.clone(), self.topic.clone(), None);
         made.publish(0, "after");
     }

@@ -65,7 +65,8 @@ fn a_tier_and_its_metadata_agree_until_one_of_them_is_changed() {
             ]
         );
         let summary = json!({
-            "type": "summary", "partitions": 7, "segments": 50, "findings": 6, "problems": 5
+            "type": "summary", "partitions": 7, "segments": 50, "findings": 6, "problems": 5,
+            "misplaced": 0
         });
         assert_eq!(found.last(), Some(&summary));
         let text = cluster.run(&["orphans", &url]).fails(1, &says).text();

@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use super::{Cluster, expected_records};
+use super::{Cluster, PARTITIONS, expected_records, kafkas_tier};
 use crate::support::metadata_topic::{answers, records, rows};
 use crate::support::program::command;
 
@@ -236,6 +236,22 @@ fn a_tail_shows_what_comes_after_it_began() {
 
 #[test]
 fn a_tail_names_a_topic_that_was_deleted_and_made_again() {
+    let says = "was deleted and made again: run the command again";
+    a_tail_ends(Cluster::make_again, says);
+}
+
+#[test]
+fn a_tail_names_a_topic_that_was_deleted() {
+    a_tail_ends(Cluster::delete, "does not exist any more");
+}
+
+#[test]
+fn a_tail_names_a_topic_to_which_partitions_were_added() {
+    let says = "had 5 partitions when the log was opened, and has 6 now";
+    a_tail_ends(Cluster::add_a_partition, says);
+}
+
+fn a_tail_ends(change: fn(&Cluster), says: &str) {
     let Some(cluster) = Cluster::kafka() else {
         return;
     };
@@ -248,10 +264,29 @@ fn a_tail_names_a_topic_that_was_deleted_and_made_again() {
     let mut stderr = BufReader::new(tail.stderr.take().unwrap());
     let mut note = String::new();
     stderr.read_line(&mut note).unwrap();
-    cluster.make_again();
+    change(&cluster);
     let mut error = String::new();
     stderr.read_to_string(&mut error).unwrap();
     assert_eq!(tail.wait().unwrap().code(), Some(1));
-    let says = "was deleted and made again: run the command again";
     assert!(error.contains(says), "{error}");
+}
+
+#[test]
+fn events_that_nobody_applies_are_told_of_before_what_they_name_is_called_an_orphan() {
+    for cluster in Cluster::all() {
+        // As they stand after partitions were added to a topic: each in the partition of before.
+        for record in records() {
+            cluster.publish((record.metadata_partition + 1) % PARTITIONS, record.value);
+        }
+        let says = "another metadata partition than that in which brokers look for them";
+        let stats = cluster.run(&["metadata", "stats"]);
+        assert!(stats.stderr.contains(says), "{stats:?}");
+
+        let tier = kafkas_tier();
+        let url = tier.url();
+        let orphans = cluster.run(&["orphans", &url, "--json"]);
+        assert!(orphans.stderr.contains(says), "{orphans:?}");
+        let summary: Value = serde_json::from_str(orphans.text().lines().last().unwrap()).unwrap();
+        assert_eq!(summary["misplaced"], records().len(), "{summary}");
+    }
 }

@@ -72,6 +72,7 @@ pub(super) async fn run(args: StatsArgs, patience: Patience) -> Result<(), Failu
             poison - MOST_NAMED
         ));
     }
+    cluster.note_misplaced(&survey);
     write(&survey, &cluster.to_string(), &mut output)?;
     output.flush()?;
     end(poison)

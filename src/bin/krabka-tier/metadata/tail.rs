@@ -17,12 +17,16 @@ use crate::failure::{Failure, print_note};
 use crate::output::{Audience, Output, count};
 use crate::tier::Patience;
 
+/// How often the topic itself is looked at while records may come.
+const CHECK_EVERY: Duration = Duration::from_secs(5);
+
 /// Longer than anybody waits.
 const NEVER: Duration = Duration::from_hours(24 * 365 * 30);
 
 /// Shows new records of the metadata topic as they come, until it is interrupted.
 ///
-/// Records of one metadata partition come in order. Connections that break are waited out.
+/// Records of one metadata partition come in order. Brokers that cannot be reached are waited for,
+/// with a note. A topic that is deleted, made again, or given more partitions ends the command.
 #[derive(Args, Debug)]
 pub(super) struct TailArgs {
     #[command(flatten)]
@@ -79,9 +83,47 @@ pub(super) async fn run(args: TailArgs, patience: Patience) -> Result<(), Failur
         left: args.count.unwrap_or(u64::MAX),
         poison: 0,
     };
+    let made_again = || {
+        Err(Failure::Refused(format!(
+            "{cluster} was deleted and made again: run the command again"
+        )))
+    };
+    let checked = || async {
+        tokio::time::sleep(CHECK_EVERY).await;
+        cluster.log.high_water_marks().await
+    };
+    let mut check = Box::pin(checked());
+    // A topic that is being made again is away for a moment.
+    let (mut is_reachable, mut was_refused) = (true, false);
     while shown.left > 0 {
-        let Ok(item) = tokio::time::timeout_at(end_at, items.next()).await else {
-            break;
+        let item = tokio::select! {
+            biased;
+            () = tokio::time::sleep_until(end_at) => break,
+            item = items.next() => item,
+            high = &mut check => {
+                check = Box::pin(checked());
+                match high {
+                    Ok(_) if cluster.log.topic_id() != topic_id => return made_again(),
+                    Ok(_) => {
+                        if !is_reachable {
+                            print_note(format_args!("{cluster} answers again"));
+                        }
+                        (is_reachable, was_refused) = (true, false);
+                    }
+                    Err(source) if !source.is_retryable() => {
+                        if was_refused {
+                            return Err(failed(source));
+                        }
+                        was_refused = true;
+                    }
+                    Err(source) if is_reachable => {
+                        is_reachable = false;
+                        print_note(format_args!("{cluster} does not answer, waiting: {source}"));
+                    }
+                    Err(_) => {}
+                }
+                continue;
+            }
         };
         match item {
             Some(MetadataStreamItem::Page(page)) => shown.page(&page)?,
@@ -93,9 +135,7 @@ pub(super) async fn run(args: TailArgs, patience: Patience) -> Result<(), Failur
                 // The id is that of the topic that marks were asked of last.
                 cluster.log.high_water_marks().await.map_err(failed)?;
                 if cluster.log.topic_id() != topic_id {
-                    return Err(Failure::Refused(format!(
-                        "{cluster} was deleted and made again: run the command again"
-                    )));
+                    return made_again();
                 }
                 return Err(failed(MetadataLogError::OffsetOutOfRange {
                     partition,
