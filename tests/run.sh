@@ -149,6 +149,12 @@ clippy() { cargo clippy --locked --all-targets "$@" -- -D warnings; }
 
 docs() { RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps --all-features; }
 
+# rustdoc writes JSON only where features of the nightly compiler are allowed.
+api() {
+  RUSTC_BOOTSTRAP=1 cargo rustdoc --locked --lib -- -Z unstable-options --output-format json
+  python3 tests/api/surface.py "${CARGO_TARGET_DIR:-target}/doc/krabka_remote_storage.json" tests/api/foreign-types.txt
+}
+
 # All of them, also after one that fails.
 tests() { cargo test --locked --no-fail-fast "$@"; }
 
@@ -206,7 +212,10 @@ if wanted clippy; then
     run "clippy, only $feature" clippy --no-default-features --features "$feature"
   done
 fi
-if wanted doc; then run "documentation" docs; fi
+if wanted doc; then
+  run "documentation" docs
+  run "public names and types of other crates" api
+fi
 if wanted test; then
   await_servers
   run "tests, default features" tests

@@ -189,7 +189,7 @@ pub type PartTag = Arc<str>;
 pub enum WriteMode {
     /// Replaces it.
     Overwrite,
-    /// Fails with [`ObjectExists`](RemoteStorageError::ObjectExists), unless what stands there is
+    /// Fails with [`ObjectExists`](crate::RemoteStorageError::ObjectExists), unless what stands there is
     /// this very object: an earlier attempt may have written it, and its answer was lost.
     Create {
         /// The whole object's length in bytes.

@@ -60,7 +60,7 @@ const SECRET_HEADERS: [&str; 3] = [
 /// Makes the HTTP clients of an `object_store` builder, for its `with_http_connector`.
 ///
 /// Stores that this crate opens have it already. Give it to a builder whose store goes to
-/// [`Backend::from_object_store`](super::config::Backend::from_object_store), so that long bodies
+/// [`Backend::from_object_store`](super::Backend::from_object_store), so that long bodies
 /// are not cut by the timeout of an attempt.
 ///
 /// Of the [`ClientOptions`] it takes what has a name in [`ClientConfigKey`], but for the timeout of
