@@ -11,11 +11,10 @@ use krabka_remote_storage::ops::{List, StoreTarget};
 use krabka_remote_storage::rebuild::TierRebuilder;
 use krabka_remote_storage::topic::{KafkaMetadataLogConfig, METADATA_TOPIC};
 use krabka_remote_storage::{
-    FetchIndex, FetchSegment, RemoteLogMetadataStore as _, RemoteLogSegmentDetails,
-    RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate, RemoteLogSegmentState, RemoteStorage,
-    TopicIdPartition, kafka_uuid,
+    RemoteLogMetadataStore as _, RemoteLogSegmentDetails, RemoteLogSegmentMetadata,
+    RemoteLogSegmentMetadataUpdate, RemoteLogSegmentState, RemoteStorage, TopicIdPartition,
+    kafka_uuid,
 };
-use tower::service_fn;
 use uuid::Uuid;
 
 use super::cluster::{Cluster, Managed, a_moment, log, within};

@@ -198,12 +198,18 @@ async fn where_partitions_were_added_nothing_new_is_assigned_until_the_log_is_op
     );
     let assigned = within("an assignment", manager.reconcile_assignment(&[0, 1])).await;
     assert!(
-        matches!(assigned, Err(RemoteStorageError::NotReady { partition: 1 })),
+        matches!(
+            assigned,
+            Err(RemoteStorageError::NotReady { partition: 1, .. })
+        ),
         "{assigned:?}"
     );
     let unknown = manager.list_segments(&partition_in(1, 2)).await;
     assert!(
-        matches!(unknown, Err(RemoteStorageError::NotReady { partition: 1 })),
+        matches!(
+            unknown,
+            Err(RemoteStorageError::NotReady { partition: 1, .. })
+        ),
         "{unknown:?}"
     );
     // What was being read goes on.

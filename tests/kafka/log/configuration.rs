@@ -20,7 +20,7 @@ fn config() -> KafkaMetadataLogConfig {
     KafkaMetadataLogConfig::new("broker:9092")
 }
 
-fn with(change: impl FnOnce(&mut KafkaMetadataLogConfig)) -> Result<(), String> {
+fn config_with(change: impl FnOnce(&mut KafkaMetadataLogConfig)) -> Result<(), String> {
     let mut config = config();
     change(&mut config);
     config.validate()
@@ -146,7 +146,7 @@ fn every_field_that_does_not_hold_is_named() {
         change(|one| one.stall_check_interval = Duration::ZERO),
     ));
     for (field, change) in changes {
-        let fault = with(change).expect_err(field);
+        let fault = config_with(change).expect_err(field);
         assert!(fault.contains(field), "{fault} names {field}");
     }
 }
@@ -156,7 +156,7 @@ fn the_ends_of_every_range_hold() {
     let most = Duration::from_millis((1 << 31) - 1);
     let least = Duration::from_millis(1);
     for time in [least, most] {
-        with(|one| {
+        config_with(|one| {
             one.topic_create_timeout = time;
             one.fetch_max_wait = time;
             one.publish_timeout = time;
@@ -165,11 +165,11 @@ fn the_ends_of_every_range_hold() {
         .unwrap();
     }
     for bytes in [1, (1 << 31) - 1] {
-        with(|one| one.fetch_max_bytes = bytes).unwrap();
+        config_with(|one| one.fetch_max_bytes = bytes).unwrap();
     }
-    with(|one| one.bootstrap = "a:1, b:65535,[::1]:9092".to_owned()).unwrap();
-    with(|one| (one.min_isr, one.replication) = (Some(3), 3)).unwrap();
-    with(|one| one.min_isr = None).unwrap();
+    config_with(|one| one.bootstrap = "a:1, b:65535,[::1]:9092".to_owned()).unwrap();
+    config_with(|one| (one.min_isr, one.replication) = (Some(3), 3)).unwrap();
+    config_with(|one| one.min_isr = None).unwrap();
 }
 
 #[test]
@@ -182,17 +182,17 @@ fn security_that_contradicts_itself_is_refused() {
         with(of(SecurityProtocol::Ssl), |it| it.sasl = Some(sasl())),
         with(of(SecurityProtocol::Plaintext), |it| it.trust_roots = pem()),
         with(of(SecurityProtocol::Ssl), |it| {
-            it.trust_roots = Some(Pem::Bytes(vec![0xff]))
+            it.trust_roots = Some(Pem::Bytes(vec![0xff]));
         }),
         with(of(SecurityProtocol::SaslSsl), |it| {
             it.sasl = Some(SaslCredentials {
                 password: "a\0b".to_owned(),
                 ..sasl()
-            })
+            });
         }),
     ];
     for security in faulty {
-        let fault = with(|one| one.security = Some(security.clone())).unwrap_err();
+        let fault = config_with(|one| one.security = Some(security.clone())).unwrap_err();
         assert!(fault.contains("security"), "{fault}");
         assert!(!fault.contains("a\0b"), "{fault:?}");
     }
@@ -200,7 +200,7 @@ fn security_that_contradicts_itself_is_refused() {
         it.trust_roots = pem();
         it.sasl = Some(sasl());
     });
-    with(|one| one.security = Some(holds)).unwrap();
+    config_with(|one| one.security = Some(holds)).unwrap();
 }
 
 #[test]
