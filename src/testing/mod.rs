@@ -16,7 +16,7 @@
 //!     _ => Fate::default(),
 //! });
 //! let client = ObjectStoreClient::new(StoreHandles::with_multipart(store.clone()));
-//! let storage = RemoteStorage::builder(std::sync::Arc::new(client)).build();
+//! let storage = RemoteStorage::builder(std::sync::Arc::new(client)).build()?;
 //!
 //! let dir = tempfile::tempdir()?;
 //! let copy = CopySegment::new(metadata(1, 0, 3), files(dir.path(), b"log"));
